@@ -1,0 +1,1 @@
+//! The memory system of a GPU runtime, made for embedding.
