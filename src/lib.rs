@@ -7,6 +7,11 @@
 //! - `ffi`: the C face, one file a chapter of the header.
 //! - `driver`: the only room that knows CUDA.
 
+mod boundary;
 mod config;
+mod device;
 mod driver;
 mod error;
+mod handle;
+mod log;
+mod runtime;

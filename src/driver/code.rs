@@ -57,6 +57,11 @@ impl Failure {
         self.code == CONTEXT_IS_DESTROYED || self.is_driver_gone()
     }
 
+    /// The context is no context (any more), or there is none current.
+    pub fn is_invalid_context(&self) -> bool {
+        self.code == INVALID_CONTEXT
+    }
+
     /// A kernel faulted in the context: every later call there fails the same way.
     pub fn is_sticky(&self) -> bool {
         STICKY.contains(&self.code)

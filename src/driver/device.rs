@@ -53,7 +53,9 @@ impl Driver {
         }
         let mut bus = [0 as c_char; 64];
         // SAFETY: the buffer's length is its own.
-        if unsafe { self.table.cuDeviceGetPCIBusId(bus.as_mut_ptr(), bus.len() as i32 - 1, facts.device) }.is_ok() {
+        if unsafe { self.table.cuDeviceGetPCIBusId(bus.as_mut_ptr(), bus.len() as i32 - 1, facts.device) }
+            .is_ok()
+        {
             facts.pci_bus_id = text(&bus);
         }
 

@@ -128,7 +128,14 @@ impl Driver {
     ) -> Result<(), Failure> {
         // SAFETY: as `copy`; the contexts are held by their devices.
         unsafe {
-            self.table.cuMemcpyPeerAsync(dest.0, dest.1.0.cast(), src.0, src.1.0.cast(), size, stream.0.cast())
+            self.table.cuMemcpyPeerAsync(
+                dest.0,
+                dest.1.0.cast(),
+                src.0,
+                src.1.0.cast(),
+                size,
+                stream.0.cast(),
+            )
         }
     }
 }

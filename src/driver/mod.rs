@@ -13,6 +13,7 @@ mod table;
 pub use code::Failure;
 pub use context::{ContextGuard, RelaxedCapture};
 pub use device::DeviceFacts;
+pub use memory::FillValue;
 pub use pointer::{MemoryClass, PointerFacts};
 pub use stream::CaptureStatus;
 
@@ -89,17 +90,14 @@ impl Driver {
     /// Opens the chosen file and initialises it. On failure the reason, as one sentence for the report.
     pub fn load(path: Option<&CStr>) -> Result<Driver, String> {
         let path = locate::choose(path);
-        let file = locate::Opened::open(&path)
-            .map_err(|why| format!("CUDA driver not found ({why})"))?;
+        let file = locate::Opened::open(&path).map_err(|why| format!("CUDA driver not found ({why})"))?;
         let table = Table::fill(|name| file.find(name));
         let shown = path.to_string_lossy();
         let missing = table.missing();
         let lacking: Vec<_> = table::REQUIRED.iter().filter(|name| missing.contains(name)).copied().collect();
 
         // SAFETY: resolved from the driver by name; both have had this C signature since CUDA 6.
-        let name_of = |name| unsafe {
-            std::mem::transmute::<*mut c_void, Option<NameOf>>(file.find(name))
-        };
+        let name_of = |name| unsafe { std::mem::transmute::<*mut c_void, Option<NameOf>>(file.find(name)) };
         let mut driver = Driver {
             error_name: name_of(c"cuGetErrorName"),
             error_string: name_of(c"cuGetErrorString"),
