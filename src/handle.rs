@@ -141,6 +141,11 @@ fn generation_of(state: u64) -> u32 {
 pub trait Object: Send + Sync + 'static {
     const TAG: Tag;
 
+    /// A number of the object's that `word_of` reads without entering; fixed when the object is put in.
+    fn word(&self) -> u64 {
+        0
+    }
+
     /// Runs once, when the object is closed and no call is inside: the native part goes here. What is held
     /// by others stays readable until the last hold is gone and the value is dropped.
     fn retire(&self) {}
@@ -148,6 +153,7 @@ pub trait Object: Send + Sync + 'static {
 
 struct Slot<T> {
     state: AtomicU64,
+    word: AtomicU64,
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
@@ -234,6 +240,7 @@ impl<T: Object> Registry<T> {
         let Some(slot) = self.slot(index) else {
             fail!(Internal, "a slot of the table of {}s is missing", T::TAG.name());
         };
+        slot.word.store(value.word(), Ordering::Relaxed);
         // SAFETY: a free slot has no value, and whoever took its index owns it until it is live.
         unsafe { (*slot.value.get()).write(value) };
         let generation = generation_of(slot.state.load(Ordering::Relaxed));
@@ -286,6 +293,12 @@ impl<T: Object> Registry<T> {
         let slot = self.slot(held).expect("a held slot exists");
         // SAFETY: a hold keeps the value in place.
         unsafe { (*slot.value.get()).assume_init_ref() }
+    }
+
+    /// The word of the object that the caller saw held. Without a hold of its own it may be a later object's.
+    #[inline]
+    pub fn word_of(&self, index: u32) -> u64 {
+        self.slot(index).map_or(0, |slot| slot.word.load(Ordering::Relaxed))
     }
 
     /// Gives back a hold.
@@ -367,6 +380,16 @@ impl<T: Object> Entered<T> {
         // The count cannot overflow: each hold stands for an object in memory of tens of bytes.
         self.slot().state.fetch_add(HOLD, Ordering::Relaxed);
         self.index
+    }
+}
+
+impl<T: Object> Entered<T> {
+    /// Leaves the object and keeps a hold on it, in one step.
+    #[inline]
+    pub fn leave_holding(self) -> u32 {
+        let index = self.index;
+        self.slot().state.fetch_add(HOLD, Ordering::Relaxed);
+        index
     }
 }
 

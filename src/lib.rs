@@ -7,11 +7,16 @@
 //! - `ffi`: the C face, one file a chapter of the header.
 //! - `driver`: the only room that knows CUDA.
 
+mod alloc;
 mod boundary;
 mod config;
+mod copy;
 mod device;
 mod driver;
 mod error;
+pub mod ffi;
 mod handle;
+pub mod ledger;
 mod log;
 mod runtime;
+mod stream;
