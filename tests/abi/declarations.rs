@@ -169,10 +169,10 @@ fn defined_name(line: &str) -> Option<String> {
 fn kind_and_name(text: &str) -> Option<(Kind, String)> {
     let code = without_comments(text);
     let words: Vec<&str> = identifiers(&code).into_iter().map(|(word, _)| word).collect();
-    match words.first()? {
-        &"typedef" if words.get(1) == Some(&"struct") => Some((Kind::Struct, words.last()?.to_string())),
-        &"struct" if !code.contains('(') => Some((Kind::Struct, words.get(1)?.to_string())),
-        &"typedef" => Some((Kind::Typedef, declared_name(code.trim_end_matches(';'))?)),
+    match *words.first()? {
+        "typedef" if words.get(1) == Some(&"struct") => Some((Kind::Struct, words.last()?.to_string())),
+        "struct" if !code.contains('(') => Some((Kind::Struct, words.get(1)?.to_string())),
+        "typedef" => Some((Kind::Typedef, declared_name(code.trim_end_matches(';'))?)),
         _ if code.contains('(') => Some((Kind::Function, declared_name(&code[..code.find('(')?])?)),
         _ => None,
     }
