@@ -71,8 +71,18 @@ pub fn arrange(declared: &str, chapters: &[Chapter]) -> Result<String, String> {
         .flat_map(|chapter| chapter.types.iter().map(|(name, rust)| (name.as_str(), rust.as_str())))
         .collect();
     let mut by_name = HashMap::new();
+    let mut foreign = BTreeSet::new();
     for mut declaration in declarations::read(declared) {
+        if declaration.text.starts_with("typedef union") {
+            return Err(format!("{} is a union, which this writing does not know", declaration.name));
+        }
         if !is_public_name(&declaration.name) {
+            if declaration.kind == Kind::Struct
+                && (declaration.fields().is_empty() || is_opaque(&declaration))
+            {
+                foreign.insert(declaration.name);
+                continue;
+            }
             return Err(format!("{} is public in src/ffi but has no name of the library", declaration.name));
         }
         declaration.doc = on_one_line(&plain_links(&declaration.doc));
@@ -100,7 +110,17 @@ pub fn arrange(declared: &str, chapters: &[Chapter]) -> Result<String, String> {
         return Err(format!("{lost} was declared but stands in no chapter"));
     }
     let placed = place(&order, &by_name);
-    Ok(write(&placed, chapters, &by_name))
+    Ok(write_foreign(&foreign) + &write(&placed, chapters, &by_name))
+}
+
+/// Structs of other headers (DLPack's) are named by their tag, which agrees with the other header whether it is included
+/// or not.
+fn write_foreign(foreign: &BTreeSet<String>) -> String {
+    if foreign.is_empty() {
+        return String::new();
+    }
+    let names: String = foreign.iter().map(|name| format!("struct {name};\n")).collect();
+    format!("/* Types of other headers. */\n{names}\n")
 }
 
 /// The declarations in an order in which each comes after what it needs whole, and the structs that are named, by pointer
@@ -496,6 +516,18 @@ mod tests {
         let declared = "typedef struct warp_h { uint8_t _private[0]; } warp_h;";
         let header = arrange(declared, &chapters).expect("it can be arranged");
         assert!(header.ends_with("\ntypedef struct warp_h warp_h;\n"), "{header}");
+    }
+
+    #[test]
+    fn an_opaque_struct_of_another_header_keeps_its_tag() {
+        let chapters = chapters(&["//! # One\npub struct DLTensor { _private: [u8; 0] }\n\
+             #[unsafe(no_mangle)] pub extern \"C\" fn warp_f() {}"]);
+        let declared = "typedef struct DLTensor DLTensor;\nvoid warp_f(struct DLTensor *t);";
+        let header = arrange(declared, &chapters).expect("it can be arranged");
+        assert!(header.starts_with("/* Types of other headers. */\nstruct DLTensor;\n\n"), "{header}");
+        assert!(header.contains("void warp_f(struct DLTensor *t);"), "{header}");
+        let whole = "typedef struct DLTensor { uint8_t a; } DLTensor;\nvoid warp_f(struct DLTensor *t);";
+        assert!(arrange(whole, &chapters).is_err());
     }
 
     #[test]

@@ -16,6 +16,10 @@
  * A test that cannot run where it is says so with SKIP("reason"): it counts neither as passed nor as failed, and is named
  * in the output.
  *
+ * Where a program runs, it says in comment lines of its own near its top (cmake/programs.cmake reads them): `topology: mixed`
+ * for another simulated machine, `topology: -` for no driver at all, each line a run; `valgrind: no (reason)`; and
+ * `needs: simulator` keeps it out of the kit for machines with a GPU.
+ *
  * What a failed CHECK_STATUS prints beside the two numbers is the caller's choice, made before this header is included:
  *     #define CHECK_STATUS_NAME(status)  expression giving the name of a status, a const char *
  *     #define CHECK_STATUS_DETAIL()      expression giving the message of the last error, a const char *
