@@ -60,14 +60,19 @@ pub fn pack(tree: &Path) -> Result<PathBuf, String> {
 
 /// Puts the stripped shared library and its links into a folder.
 pub fn install_library(folder: &Path) -> Result<(), String> {
+    let library = link_library(&release_folder().join("libwarpmem.so"), folder)?;
+    Run::new("strip").arg("--strip-unneeded").arg(&library).keep().map(drop)
+}
+
+/// Puts a built shared library into a folder under its full name, with the links by which it is found.
+pub fn link_library(library: &Path, folder: &Path) -> Result<PathBuf, String> {
     let real = format!("libwarpmem.so.{}", version());
     let soname = format!("libwarpmem.so.{}", series());
-    let library = copy_as(&release_folder().join("libwarpmem.so"), &folder.join(&real))?;
-    Run::new("strip").arg("--strip-unneeded").arg(&library).keep()?;
+    let copy = copy_as(library, &folder.join(&real))?;
     for (target, link) in [(real.as_str(), soname.as_str()), (soname.as_str(), "libwarpmem.so")] {
         std::os::unix::fs::symlink(target, folder.join(link)).map_err(|error| format!("{link}: {error}"))?;
     }
-    Ok(())
+    Ok(copy)
 }
 
 /// The headers of the repository that are installed.

@@ -4,6 +4,8 @@ use crate::shell::{Run, files_in, read_file, root};
 use crate::tools::{c_compiler, cpp_compiler};
 use std::path::{Path, PathBuf};
 
+const DEFAULT_TOPOLOGY: &str = "h200x2";
+
 /// A source file that is one program.
 pub struct Program {
     pub source: PathBuf,
@@ -24,19 +26,30 @@ pub fn in_folder(folder: &str) -> Vec<Program> {
 }
 
 impl Program {
-    /// Whether it runs on a machine as it is: it names no simulated topology of its own (`cmake/programs.cmake` has the
-    /// syntax) and does not say `needs: simulator`.
+    /// The simulated machines on which it is to run, `-` being one without a driver (`cmake/programs.cmake` has the syntax).
+    pub fn topologies(&self) -> Result<Vec<String>, String> {
+        let named: Vec<String> = self
+            .remarks()?
+            .iter()
+            .filter_map(|remark| remark.strip_prefix("topology:"))
+            .map(|topology| topology.trim().to_string())
+            .collect();
+        Ok(if named.is_empty() { vec![DEFAULT_TOPOLOGY.to_string()] } else { named })
+    }
+
+    /// Whether it runs on a machine as it is: it can do with the usual topology and does not say `needs: simulator`.
     pub fn runs_on_hardware(&self) -> Result<bool, String> {
+        let needs_simulator = self.remarks()?.iter().any(|remark| remark == "needs: simulator");
+        Ok(!needs_simulator && self.topologies()?.iter().any(|topology| topology == DEFAULT_TOPOLOGY))
+    }
+
+    /// The comment lines near the top, without the marks of a comment.
+    fn remarks(&self) -> Result<Vec<String>, String> {
         let text = read_file(&self.source)?;
-        let mut topologies = Vec::new();
-        for line in text.lines().take(40) {
-            let words = line.trim().trim_start_matches(['/', '*']).trim_end_matches("*/").trim();
-            if words == "needs: simulator" {
-                return Ok(false);
-            }
-            topologies.extend(words.strip_prefix("topology:").map(str::trim));
-        }
-        Ok(topologies.is_empty() || topologies.contains(&"h200x2"))
+        let comments = text.lines().take(40).map(str::trim).filter(|line| line.starts_with(['/', '*']));
+        Ok(comments
+            .map(|line| line.trim_start_matches(['/', '*']).trim_end_matches("*/").trim().to_string())
+            .collect())
     }
 
     /// Compiles it against the header of the repository and the library in a folder; the library is found at run time under

@@ -41,7 +41,8 @@ pub fn installed(notes: &mut Notes) -> Result<Tally, Problem> {
     std::fs::rename(&first, &moved).map_err(|error| format!("{}: {error}", first.display()))?;
 
     let mut claims = Claims { notes, tally: Tally::default() };
-    try_prefix(&mut claims, &tools, &moved, &work)?;
+    try_cmake(&mut claims, &tools, &moved, &work);
+    try_pkg_config(&mut claims, &moved, &work);
     try_versions(&mut claims, &tools, &moved, &work);
 
     // A distribution's way: staged under another root, with the libraries in a folder of the architecture.
@@ -66,25 +67,33 @@ pub fn installed(notes: &mut Notes) -> Result<Tally, Problem> {
 pub fn archive(notes: &mut Notes) -> Result<Tally, Problem> {
     let tree = dist::make()?;
     let archive = dist::pack(&tree)?;
-    let tools = tools::cmake().map_err(Problem::LeftOut)?;
     super::build_needed()?;
     let work = fresh_folder("dist")?;
     Run::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(&work).keep()?;
     let unpacked = work.join(tree.file_name().unwrap_or_default());
     let mut claims = Claims { notes, tally: Tally::default() };
-    try_prefix(&mut claims, &tools, &unpacked, &work)?;
-    try_versions(&mut claims, &tools, &unpacked, &work);
+    match tools::cmake() {
+        Err(reason) => claims.notes.left_out.push(format!("CMake's part: {reason}")),
+        Ok(tools) => {
+            try_cmake(&mut claims, &tools, &unpacked, &work);
+            try_versions(&mut claims, &tools, &unpacked, &work);
+        }
+    }
+    try_pkg_config(&mut claims, &unpacked, &work);
     claims.claim("a bare compiler", bare_compiler(&unpacked, &work));
     Ok(claims.tally)
 }
 
-fn try_prefix(claims: &mut Claims<'_>, tools: &CMake, prefix: &Path, work: &Path) -> Result<(), Problem> {
+fn try_cmake(claims: &mut Claims<'_>, tools: &CMake, prefix: &Path, work: &Path) {
     for linking in ["shared", "static"] {
         claims.claim(
             &format!("CMake, {linking}"),
             cmake_project(tools, prefix, linking, &work.join(format!("cmake-{linking}"))),
         );
     }
+}
+
+fn try_pkg_config(claims: &mut Claims<'_>, prefix: &Path, work: &Path) {
     match tools::pkg_config() {
         Err(reason) => claims.notes.left_out.push(format!("pkg-config: {reason}")),
         Ok(pkg_config) => {
@@ -96,7 +105,6 @@ fn try_prefix(claims: &mut Claims<'_>, tools: &CMake, prefix: &Path, work: &Path
             }
         }
     }
-    Ok(())
 }
 
 /// Asks for versions: those that this one can serve are found, others are refused.

@@ -1,7 +1,8 @@
 //! The C and C++ tests and the examples, built by CMake and run by ctest: as they are, and under valgrind.
 
 use super::{Notes, Problem};
-use crate::dist::target_folder;
+use crate::dist::{self, target_folder};
+use crate::programs;
 use crate::shell::{Run, build_folder, root};
 use crate::tally::Tally;
 use crate::tools::{self, CMake};
@@ -11,7 +12,13 @@ const VALGRIND: &str = "valgrind;--quiet;--error-exitcode=9;--leak-check=full;--
                         --errors-for-leak-kinds=definite,indirect;--fair-sched=yes;--child-silent-after-fork=yes";
 
 pub fn ctest(notes: &mut Notes) -> Result<Tally, Problem> {
-    let tools = tools::cmake().map_err(Problem::LeftOut)?;
+    let tools = match tools::cmake() {
+        Ok(tools) => tools,
+        Err(reason) => {
+            notes.left_out.push(format!("CMake's part, the programs are compiled without it: {reason}"));
+            return without_cmake(notes);
+        }
+    };
     let build = build_folder("cmake");
     build_project(&tools, root(), &build, &project_options())?;
     run_ctest(notes, &tools, &build, &[])
@@ -54,6 +61,49 @@ pub fn configure(tools: &CMake, source: &Path, build: &Path, options: &[String])
         run = run.args(["-G", "Ninja"]).arg(format!("-DCMAKE_MAKE_PROGRAM={}", ninja.display()));
     }
     run.args(options).keep()
+}
+
+/// The same programs in the same surroundings, compiled and run one by one.
+fn without_cmake(notes: &mut Notes) -> Result<Tally, Problem> {
+    super::build_needed()?;
+    let work = dist::fresh_folder("programs")?;
+    let library = work.join("lib");
+    dist::link_library(&super::library(), &library)?;
+    let mut tally = Tally::default();
+    for folder in ["examples-c", "tests/c", "tests/cpp"] {
+        for program in programs::in_folder(folder) {
+            let name = format!("{folder}/{}", program.stem);
+            let binary = work.join(name.replace('/', "-"));
+            if let Err(error) = program.compile(&library, &library.display().to_string(), None, &binary) {
+                notes.failures.push(error);
+                tally += Tally::FAILED;
+                continue;
+            }
+            for topology in program.topologies()? {
+                tally += run_program(notes, &binary, &format!("{name}@{topology}"), &topology)?;
+            }
+        }
+    }
+    Ok(tally)
+}
+
+fn run_program(notes: &mut Notes, binary: &Path, name: &str, topology: &str) -> Result<Tally, Problem> {
+    let run = Run::new(binary).limit(300);
+    let run = match topology {
+        "-" => run.env("WARPMEM_LIBCUDA", "/nonexistent/libcuda.so.1"),
+        _ => run.env("WARPMEM_LIBCUDA", super::simulator()).env("WARPSIM_TOPOLOGY", topology),
+    };
+    let finished = run.finish(false)?;
+    let tally = match Tally::of_last_line(&finished.output) {
+        Some(own) => own.with_exit(finished.success),
+        None => Tally::of_one(finished.success),
+    };
+    let skipped = finished.output.lines().filter(|line| line.contains(" left out: "));
+    notes.left_out.extend(skipped.map(|line| format!("{name}: {line}")));
+    if tally.failed != 0 {
+        notes.failures.push(format!("{name}\n{}", finished.output));
+    }
+    Ok(tally)
 }
 
 fn run_ctest(notes: &mut Notes, tools: &CMake, build: &Path, options: &[&str]) -> Result<Tally, Problem> {
