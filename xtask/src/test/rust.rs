@@ -1,0 +1,54 @@
+//! The steps that are cargo's.
+
+use super::{Notes, Problem, simulator};
+use crate::shell::Run;
+use crate::tally::Tally;
+
+pub fn format(notes: &mut Notes) -> Result<Tally, Problem> {
+    one(notes, Run::cargo(["fmt", "--all", "--check"]))
+}
+
+pub fn lint(notes: &mut Notes) -> Result<Tally, Problem> {
+    one(
+        notes,
+        Run::cargo(["clippy", "--quiet", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]),
+    )
+}
+
+pub fn build(_: &mut Notes) -> Result<Tally, Problem> {
+    build_library_and_simulator()?;
+    Ok(Tally::PASSED)
+}
+
+pub fn build_library_and_simulator() -> Result<(), String> {
+    Run::cargo(["build", "--quiet", "--locked", "--package", "warpmem", "--package", "warpsim", "--lib"])
+        .keep()
+        .map(drop)
+}
+
+pub fn test(notes: &mut Notes) -> Result<Tally, Problem> {
+    // Cargo builds the simulated driver as a library file only when it is asked for, not for the tests of another package.
+    build_library_and_simulator()?;
+    let finished = Run::cargo(["test", "--workspace", "--locked", "--no-fail-fast"])
+        .env("WARPMEM_LIBCUDA", simulator())
+        .without_env("WARPSIM_TOPOLOGY")
+        .finish(false)?;
+    let (tally, ignored) = Tally::of_cargo_test(&finished.output);
+    let tally = tally.with_exit(finished.success);
+    if ignored != 0 {
+        notes.left_out.push(format!("{ignored} tests that are marked as ignored"));
+    }
+    if tally.failed != 0 {
+        notes.failures.push(finished.output);
+    }
+    Ok(tally)
+}
+
+/// A command that is one test.
+fn one(notes: &mut Notes, run: Run) -> Result<Tally, Problem> {
+    let finished = run.finish(false)?;
+    if !finished.success {
+        notes.failures.push(finished.output);
+    }
+    Ok(Tally::of_one(finished.success))
+}
