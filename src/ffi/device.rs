@@ -1,4 +1,4 @@
-//! Devices
+//! # Devices
 //!
 //! A device is the CPU, or a GPU together with a context: its primary one, or a foreign one that was registered.
 //! "cpu", "cuda:0" and so on name them; "cuda" is the GPU whose context is current, and NULL, wherever a device is

@@ -1,4 +1,4 @@
-//! The library
+//! # The library
 //!
 //! Starting and ending, versions, the report, and messages. warp_init() works on every machine: without a GPU, or
 //! without a driver that can be used, there is the CPU, and the report says why.
@@ -7,7 +7,7 @@ use super::boundary::{Grows, flags, guard, optional_out, options, out, put_text,
 use super::status::warp_status;
 use crate::error::{Result, fail};
 use crate::{alloc, device, handle, log, runtime, stream};
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_void};
 
 /// How grave a message is. A callback is given its level and everything graver.
 pub type warp_log_level = i32;
@@ -130,16 +130,16 @@ pub unsafe extern "C" fn warp_library_is_initialized(out: *mut u8) -> warp_statu
 /// The version of the library that is loaded, as WARP_VERSION counts: 10000 * major + 100 * minor + patch. Any
 /// thread, before warp_init() too.
 #[unsafe(no_mangle)]
-pub extern "C" fn warp_version_get_number() -> c_int {
+pub extern "C" fn warp_version_get_number() -> i32 {
     10000 * parse(env!("CARGO_PKG_VERSION_MAJOR"))
         + 100 * parse(env!("CARGO_PKG_VERSION_MINOR"))
         + parse(env!("CARGO_PKG_VERSION_PATCH"))
 }
 
-const fn parse(digits: &str) -> c_int {
+const fn parse(digits: &str) -> i32 {
     let (digits, mut value, mut i) = (digits.as_bytes(), 0, 0);
     while i < digits.len() {
-        value = value * 10 + (digits[i] - b'0') as c_int;
+        value = value * 10 + (digits[i] - b'0') as i32;
         i += 1;
     }
     value
@@ -159,10 +159,10 @@ pub extern "C" fn warp_version_get_string() -> *const c_char {
 /// @return WARP_SUCCESS, or WARP_ERROR_NOT_SUPPORTED with both versions in the message. Any thread, before
 ///     warp_init() too.
 #[unsafe(no_mangle)]
-pub extern "C" fn warp_version_check(header_version: c_int) -> warp_status {
+pub extern "C" fn warp_version_check(header_version: i32) -> warp_status {
     guard(|| {
         let loaded = warp_version_get_number();
-        let family = |version: c_int| if version < 10000 { version / 100 } else { version / 10000 + 100 };
+        let family = |version: i32| if version < 10000 { version / 100 } else { version / 10000 + 100 };
         if header_version <= 0 || family(header_version) != family(loaded) || header_version > loaded {
             fail!(
                 NotSupported,
@@ -175,7 +175,7 @@ pub extern "C" fn warp_version_check(header_version: c_int) -> warp_status {
     })
 }
 
-fn shown(version: c_int) -> String {
+fn shown(version: i32) -> String {
     format!("{}.{}.{}", version / 10000, version / 100 % 100, version % 100)
 }
 

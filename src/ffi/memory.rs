@@ -1,4 +1,4 @@
-//! Memory
+//! # Memory
 //!
 //! Blocks of bytes of any kind on any device, found again by their address alone: a free, a copy and a question need
 //! nothing but a pointer. Every block is in the library's ledger from its allocation to its free.

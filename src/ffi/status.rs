@@ -1,4 +1,4 @@
-//! Status and errors
+//! # Status and errors
 //!
 //! Every function that can fail says so by its status, and keeps a record of the failure for the thread that
 //! called it: the status, the driver's own code where there was one, and a sentence that names the way out.
@@ -7,7 +7,7 @@ use super::boundary::{Grows, guard, out_struct};
 use crate::error::{Error, Status};
 use std::any::Any;
 use std::cell::RefCell;
-use std::ffi::{c_char, c_int};
+use std::ffi::c_char;
 
 /// The outcome of a call. 0 is success; 1 to 99 are the caller's doing, 100 to 199 the machine's, 200 to 299 the
 /// driver's, 900 a defect of the library. Numbers never change their meaning.
@@ -99,7 +99,7 @@ const _: () = {
 };
 
 /// The bytes of an error's message, its terminating NUL included.
-pub const WARP_ERROR_MESSAGE_SIZE: c_int = 1024;
+pub const WARP_ERROR_MESSAGE_SIZE: i32 = 1024;
 
 /// A failure, as it was kept for the thread that met it.
 #[derive(Clone, Copy)]

@@ -1,4 +1,4 @@
-//! Streams
+//! # Streams
 //!
 //! Work on a GPU is ordered by streams. Each device has one default stream, made when it is first needed and shared
 //! by all threads; a thread can put another in its place for itself. NULL, wherever a stream is expected, is the

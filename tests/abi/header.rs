@@ -71,11 +71,12 @@ fn frame(opening: &str, guard: &str, body: &str) -> String {
 {bool_include}#include <stddef.h>
 #include <stdint.h>
 
-/* The version of this header. warp_version() has that of the library that was loaded. */
+/* The version of this header. Give WARP_VERSION to warp_version_check() to compare it with the library that was loaded. */
 #define WARP_VERSION_MAJOR {major}
 #define WARP_VERSION_MINOR {minor}
 #define WARP_VERSION_PATCH {patch}
 #define WARP_VERSION_STRING \"{version}\"
+#define WARP_VERSION (10000 * WARP_VERSION_MAJOR + 100 * WARP_VERSION_MINOR + WARP_VERSION_PATCH)
 
 #ifdef __cplusplus
 extern \"C\" {{
