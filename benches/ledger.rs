@@ -120,6 +120,7 @@ fn finds(order: &str, bases: &[u64], random: &mut Random) {
 
     let mut many: Vec<u64> = bases.iter().map(|base| base + 77).collect();
     random.shuffle(&mut many);
+    many.truncate(200_000);
     let independent = median(many.len(), || {
         for address in &many {
             black_box(ledger.find(black_box(*address)));

@@ -7,6 +7,7 @@
 
 use std::alloc::{self, Layout};
 use std::ptr::{self, NonNull};
+use std::slice;
 use std::sync::atomic::{
     AtomicPtr, AtomicU64, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
 };
@@ -16,11 +17,14 @@ use super::leaf::Leaf;
 use super::version::{Held, Version};
 
 const LISTS: usize = 8;
+const SMALL_CHUNK: usize = 128 << 10;
+/// A huge page of the machines we know; where it is another size, a chunk of this size is just a chunk.
+const LARGE_CHUNK: usize = 2 << 20;
+/// From here on chunks are large: a thirtieth of a million records, and far fewer misses of the address translation.
+const LARGE_FROM: usize = 4 << 20;
 
 /// What the arena must know of a node type.
 pub(super) trait Recycled: Sized {
-    /// Nodes a chunk has.
-    const PER_CHUNK: usize;
     fn fresh() -> Self;
     fn version(&self) -> &Version;
     /// A word that means nothing while the node is free.
@@ -28,8 +32,6 @@ pub(super) trait Recycled: Sized {
 }
 
 impl Recycled for Leaf {
-    const PER_CHUNK: usize = 128;
-
     fn fresh() -> Self {
         Self::new()
     }
@@ -44,8 +46,6 @@ impl Recycled for Leaf {
 }
 
 impl Recycled for Inner {
-    const PER_CHUNK: usize = 32;
-
     fn fresh() -> Self {
         Self::new()
     }
@@ -63,6 +63,8 @@ impl Recycled for Inner {
 #[repr(C, align(64))]
 struct ChunkHead<T> {
     next: *mut ChunkHead<T>,
+    layout: Layout,
+    node_count: usize,
 }
 
 #[repr(align(128))]
@@ -76,7 +78,7 @@ pub(super) struct Nodes<T: Recycled> {
     lists: [FreeList<T>; LISTS],
     /// All chunks, newest first.
     chunks: AtomicPtr<ChunkHead<T>>,
-    chunk_count: AtomicUsize,
+    chunk_bytes: AtomicUsize,
 }
 
 impl<T: Recycled> Nodes<T> {
@@ -85,7 +87,7 @@ impl<T: Recycled> Nodes<T> {
             lists: [const { FreeList { lock: Version::new(), head: AtomicPtr::new(ptr::null_mut()) } };
                 LISTS],
             chunks: AtomicPtr::new(ptr::null_mut()),
-            chunk_count: AtomicUsize::new(0),
+            chunk_bytes: AtomicUsize::new(0),
         }
     }
 
@@ -127,34 +129,44 @@ impl<T: Recycled> Nodes<T> {
         list.head.store(ptr::from_ref(node).cast_mut(), Relaxed);
     }
 
-    fn chunk_layout() -> Option<(Layout, usize)> {
-        let nodes = Layout::array::<T>(T::PER_CHUNK).ok()?;
-        Layout::new::<ChunkHead<T>>().extend(nodes).ok()
-    }
+    /// Where the nodes begin in a chunk.
+    const OFFSET: usize = size_of::<ChunkHead<T>>().next_multiple_of(align_of::<T>());
 
     /// Makes a chunk; its first node is for the caller, the others go to `list`.
+    #[cold]
     fn grow(&self, list: &FreeList<T>) -> Option<&T> {
-        let (layout, offset) = Self::chunk_layout()?;
-        // SAFETY: the layout has a size, for it has a head.
-        let chunk = NonNull::new(unsafe { alloc::alloc(layout) })?.cast::<ChunkHead<T>>();
-        // SAFETY: the nodes begin `offset` bytes into the memory just got.
-        let nodes = unsafe { chunk.byte_add(offset).cast::<T>() };
-        for index in 0..T::PER_CHUNK {
-            // SAFETY: within the memory just got, aligned by its layout, seen by nobody else yet.
+        let large = self.chunk_bytes.load(Relaxed) >= LARGE_FROM;
+        let size = if large { LARGE_CHUNK } else { SMALL_CHUNK };
+        let align = if large { LARGE_CHUNK } else { align_of::<ChunkHead<T>>().max(align_of::<T>()) };
+        let layout = Layout::from_size_align(size, align).ok()?;
+        let node_count = (size - Self::OFFSET) / size_of::<T>();
+        // SAFETY: the size is not zero.
+        let memory = NonNull::new(unsafe { alloc::alloc(layout) })?;
+        #[cfg(target_os = "linux")]
+        if large {
+            // A wish: where it is not heard the pages are small ones.
+            // SAFETY: whole pages that were just got; the advice changes nothing about their contents.
+            unsafe { libc::madvise(memory.as_ptr().cast(), size, libc::MADV_HUGEPAGE) };
+        }
+        let chunk = memory.cast::<ChunkHead<T>>();
+        // SAFETY: the nodes begin so many bytes into the memory just got.
+        let nodes = unsafe { chunk.byte_add(Self::OFFSET).cast::<T>() };
+        for index in 0..node_count {
+            // SAFETY: `node_count` nodes fit behind the head; aligned by layout and offset, seen by nobody else yet.
             unsafe { nodes.add(index).write(T::fresh()) };
         }
         let mut next = self.chunks.load(Relaxed);
         loop {
             // SAFETY: as above; the head is not published before the exchange succeeds.
-            unsafe { chunk.write(ChunkHead { next }) };
+            unsafe { chunk.write(ChunkHead { next, layout, node_count }) };
             match self.chunks.compare_exchange_weak(next, chunk.as_ptr(), Release, Relaxed) {
                 Ok(_) => break,
                 Err(now) => next = now,
             }
         }
-        self.chunk_count.fetch_add(1, Relaxed);
+        self.chunk_bytes.fetch_add(size, Relaxed);
         let held = list.lock.lock();
-        for index in (1..T::PER_CHUNK).rev() {
+        for index in (1..node_count).rev() {
             // SAFETY: written above, and it lives as long as `self`.
             self.push(list, &held, unsafe { nodes.add(index).as_ref() });
         }
@@ -164,22 +176,23 @@ impl<T: Recycled> Nodes<T> {
 
     /// All nodes ever made, in the tree or not.
     pub(super) fn all(&self) -> impl Iterator<Item = &T> {
-        let offset = Self::chunk_layout().map_or(0, |(_, offset)| offset);
         let mut chunk = self.chunks.load(Acquire);
         std::iter::from_fn(move || {
             let here = NonNull::new(chunk)?;
             // SAFETY: a published chunk; its head does not change and it lives as long as `self`.
-            chunk = unsafe { here.as_ref() }.next;
-            // SAFETY: the chunk was made with this layout, and its nodes were written before it was published.
+            let head = unsafe { here.as_ref() };
+            chunk = head.next;
+            // SAFETY: so many nodes lie behind the head, written before the chunk was published. The pointer is the whole
+            // chunk's, not the head's.
             Some(unsafe {
-                std::slice::from_raw_parts(here.byte_add(offset).cast::<T>().as_ptr(), T::PER_CHUNK)
+                slice::from_raw_parts(here.byte_add(Self::OFFSET).cast::<T>().as_ptr(), head.node_count)
             })
         })
         .flatten()
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        Self::chunk_layout().map_or(0, |(layout, _)| layout.size() * self.chunk_count.load(Relaxed))
+        self.chunk_bytes.load(Relaxed)
     }
 
     pub(super) fn any_lock_held(&self) -> bool {
@@ -203,11 +216,11 @@ impl<T: Recycled> Nodes<T> {
 
 impl<T: Recycled> Drop for Nodes<T> {
     fn drop(&mut self) {
-        let Some((layout, _)) = Self::chunk_layout() else { return };
         let mut chunk = *self.chunks.get_mut();
         while let Some(head) = NonNull::new(chunk) {
-            // SAFETY: made by `grow` with this layout; nobody else has a reference to the ledger any more.
+            // SAFETY: made by `grow` with the layout it names; nobody else has a reference to the ledger any more.
             unsafe {
+                let layout = head.as_ref().layout;
                 chunk = head.as_ref().next;
                 alloc::dealloc(head.as_ptr().cast(), layout);
             }
