@@ -320,7 +320,7 @@ impl Session {
             });
             match next.map(|queued| queued.work) {
                 Some(Work::Host { function, data }) => {
-                    self.unlocked(|| function(data as usize as *mut libc::c_void))
+                    self.unlocked(|| thread::host_function(|| function(data as usize as *mut libc::c_void)));
                 }
                 Some(work) => self.run(work),
                 None => {}

@@ -211,10 +211,15 @@ impl World {
     /// # Errors
     /// Out of memory.
     pub fn charge(&mut self, device: usize, bytes: u64) -> Result<(), Code> {
-        let total = self.devices.iter().map(|device| device.used).sum::<u64>();
+        if let Some(limit) = self.faults.total_limit {
+            let total: u64 = self.devices.iter().map(|device| device.used).sum();
+            if total.saturating_add(bytes) > limit {
+                return Err(codes::OUT_OF_MEMORY);
+            }
+        }
         let device = &mut self.devices[device];
         let used = device.used.checked_add(bytes).ok_or(codes::OUT_OF_MEMORY)?;
-        if used > device.gpu.memory || self.faults.total_limit.is_some_and(|limit| total + bytes > limit) {
+        if used > device.gpu.memory {
             return Err(codes::OUT_OF_MEMORY);
         }
         device.used = used;
