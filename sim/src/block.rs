@@ -2,6 +2,7 @@
 use std::collections::BTreeMap;
 
 use crate::codes::{self, Code};
+use crate::reserve;
 use crate::space::{ALIGNMENT, Slot, StoreId};
 use crate::world::World;
 
@@ -234,7 +235,14 @@ impl World {
             return Err(codes::OUT_OF_MEMORY);
         }
         let base = self.host.take(size)?;
-        Ok(self.enter(Kind::Managed, device, context, None, base, size))
+        self.enter(Kind::Managed, device, context, None, base, size);
+        if let Some(block) = self.blocks.at_mut(base) {
+            block.flags = flags;
+        }
+        if self.fenced && flags == 1 {
+            reserve::fence_pages(base, size.next_multiple_of(reserve::HOST_PAGE));
+        }
+        Ok(base)
     }
 
     /// # Errors

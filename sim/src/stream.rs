@@ -148,6 +148,7 @@ impl World {
         if let Some(stream) = self.streams.remove(&number) {
             self.stream_handles.remove(stream.handle);
             self.busy.retain(|other| *other != number);
+            self.update_fence();
             for queued in stream.queue {
                 if let Work::Free { base, id } = queued.work {
                     self.finish_free(base, id);
@@ -308,6 +309,7 @@ impl Session {
                 self.busy.push(number);
             }
         }
+        self.update_fence();
         self.pump();
     }
 
@@ -326,6 +328,7 @@ impl Session {
                 None => {}
             }
             self.completed_one(number);
+            self.update_fence();
             call::progress();
         }
     }
