@@ -156,6 +156,24 @@ fn mappings_share_their_physical_memory() {
 }
 
 #[test]
+fn unmapping_under_work_is_a_violation() {
+    let sim = Sim::start("h200");
+    let here = Location { kind: 1, id: 0 };
+    let properties =
+        AllocationProperties { kind: 1, handle_types: 0, location: here, metadata: 0, flags: [0; 8] };
+    let handle = get(|handle| cuMemCreate(handle, 2 * MIB, &properties, 0));
+    let address = get(|address| cuMemAddressReserve(address, 2 * MIB, 0, 0, 0));
+    ok(cuMemMap(address, 2 * MIB, 0, handle, 0));
+    ok(cuMemSetAccess(address, 2 * MIB, &Access { location: here, flags: 3 }, 1));
+    let stream = sim.stream(NON_BLOCKING);
+    ok(warpsim_hold(stream));
+    ok(cuMemsetD8Async(address, 1, 64, stream));
+    ok(cuMemUnmap(address, 2 * MIB));
+    ok(warpsim_release(stream));
+    assert_eq!(warpsim_violation_count(), 1);
+}
+
+#[test]
 fn a_context_takes_its_memory_along() {
     let sim = Sim::start("h200x2");
     let (plain, pinned) = (sim.alloc(4096), get(|address| cuMemAllocHost_v2(address, 4096)));

@@ -45,6 +45,39 @@ fn a_synchronise_releases_what_it_waits_for_and_no_more() {
 }
 
 #[test]
+fn a_hold_that_comes_after_an_event_stays_when_the_event_is_waited_for() {
+    let sim = Sim::start("h200");
+    let stream = sim.stream(NON_BLOCKING);
+    let event = sim.event();
+    ok(warpsim_hold(stream));
+    ok(cuEventRecord(event, stream));
+    ok(warpsim_hold(stream));
+    ok(cuEventSynchronize(event));
+    is(cuStreamQuery(stream), NOT_READY);
+    warpsim_release_all();
+    ok(cuStreamQuery(stream));
+}
+
+#[test]
+fn default_streams_have_numbers_of_their_own() {
+    let sim = Sim::start("h200");
+    let context = get(|context| cuCtxGetCurrent(context));
+    let number = |stream| get(|id| cuStreamGetId(stream, id));
+    let (legacy, own) = (number(0), number(2));
+    assert_eq!((number(1), number(2)), (legacy, own));
+    let other = thread::spawn(move || {
+        is(cuStreamGetId(2, &mut 0), INVALID_CONTEXT);
+        ok(cuCtxSetCurrent(context));
+        [0, 2].map(|stream| get(|id| cuStreamGetId(stream, id)))
+    });
+    let [legacy_there, own_there] = other.join().expect("no panic");
+    assert_eq!(legacy_there, legacy);
+    assert!(own_there != own && own != legacy);
+    is(cuStreamDestroy_v2(0), INVALID_HANDLE);
+    drop(sim);
+}
+
+#[test]
 fn a_later_record_does_not_change_what_was_waited_for() {
     let sim = Sim::start("h200");
     let [a, b, c] = [0; 3].map(|_| sim.stream(NON_BLOCKING));
