@@ -2,6 +2,7 @@
 use std::collections::BTreeMap;
 
 use crate::codes::{self, Code};
+use crate::reserve;
 use crate::space::{ALIGNMENT, Slot, StoreId};
 use crate::world::World;
 
@@ -55,7 +56,7 @@ pub struct Block {
     pub place: Place,
     /// The address space to give back.
     pub slot: Option<Slot>,
-    /// The pool, or the physical allocation of a mapping; else 0.
+    /// The pool, the physical allocation of a mapping, the alias of registered memory; else 0.
     pub source: u64,
     /// Process-wide unique: what BUFFER_ID answers.
     pub id: u64,
@@ -70,6 +71,11 @@ pub struct Block {
 impl Block {
     pub fn end(&self) -> u64 {
         self.base + self.size
+    }
+
+    /// The address for kernels of page-locked memory.
+    pub fn device_base(&self) -> u64 {
+        if self.kind == Kind::Registered && self.source != 0 { self.source } else { self.base }
     }
 
     pub fn on_host(&self) -> bool {
@@ -120,10 +126,6 @@ impl Blocks {
 
     pub fn iter(&self) -> impl Iterator<Item = &Block> {
         self.by_base.values()
-    }
-
-    pub fn count(&self, kind: Kind) -> usize {
-        self.iter().filter(|block| block.kind == kind).count()
     }
 }
 
@@ -233,7 +235,14 @@ impl World {
             return Err(codes::OUT_OF_MEMORY);
         }
         let base = self.host.take(size)?;
-        Ok(self.enter(Kind::Managed, device, context, None, base, size))
+        self.enter(Kind::Managed, device, context, None, base, size);
+        if let Some(block) = self.blocks.at_mut(base) {
+            block.flags = flags;
+        }
+        if self.fenced && flags == 1 {
+            reserve::fence_pages(base, size.next_multiple_of(reserve::HOST_PAGE));
+        }
+        Ok(base)
     }
 
     /// # Errors
@@ -251,18 +260,23 @@ impl World {
         if self.blocks.overlaps(base, end) {
             return Err(codes::HOST_MEMORY_ALREADY_REGISTERED);
         }
-        let alias = !self.devices[device].gpu.has(crate::attribute::HOST_POINTER_FOR_REGISTERED);
-        self.charge_pinned(size)?;
+        let own_address = self.devices[device].gpu.has(crate::attribute::HOST_POINTER_FOR_REGISTERED);
+        let slot = if own_address { None } else { Some(self.take_space(device, size, false)?) };
+        if let Err(code) = self.charge_pinned(size) {
+            if let Some(slot) = slot {
+                self.devices[device].space.give(slot, size);
+            }
+            return Err(code);
+        }
         self.enter(Kind::Registered, device, context, None, base, size);
         if let Some(block) = self.blocks.at_mut(base) {
             block.flags = flags;
+            block.source = slot.map_or(0, |slot| slot.va);
         }
-        if alias {
-            let slot = self.take_space(device, size, false)?;
+        if let Some(slot) = slot {
             self.enter(Kind::RegisteredAlias, device, context, Some(slot), slot.va, size);
             if let Some(block) = self.blocks.at_mut(slot.va) {
                 block.place = Place::Host(base);
-                block.source = base;
             }
         }
         Ok(())
@@ -277,12 +291,6 @@ impl World {
         }
         self.discard(base);
         Ok(())
-    }
-
-    /// The device address of registered memory.
-    pub fn alias_of(&self, base: u64) -> Option<u64> {
-        let is_alias = |block: &&Block| block.kind == Kind::RegisteredAlias && block.source == base;
-        self.blocks.iter().find(is_alias).map(|block| block.base)
     }
 
     /// Ends a block whatever its state.
@@ -310,10 +318,8 @@ impl World {
             Kind::Pinned | Kind::Registered => self.pinned_bytes -= block.size,
             Kind::Managed | Kind::Imported | Kind::RegisteredAlias | Kind::Mapping => {}
         }
-        if block.kind == Kind::Registered
-            && let Some(alias) = self.alias_of(base)
-        {
-            self.discard(alias);
+        if block.kind == Kind::Registered && block.source != 0 {
+            self.discard(block.source);
         }
         match (block.slot, block.kind) {
             (Some(slot), Kind::Pool | Kind::Imported) => {

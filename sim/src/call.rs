@@ -101,6 +101,11 @@ pub fn mark_process() {
     }
 }
 
+/// Forgets the mark; the next `cuInit`, in whichever process, sets a new one.
+pub fn unmark_process() {
+    FORK_MARK.store(ptr::null_mut(), Ordering::Release);
+}
+
 /// Whether this process is a child forked after the driver was initialised.
 pub fn forked() -> bool {
     let mark = FORK_MARK.load(Ordering::Acquire);
@@ -197,6 +202,9 @@ fn admit(entry: &Entry, world: &mut World) -> Result<(), Code> {
     }
     if !world.hidden.is_empty() && world.hidden.contains(entry.name) {
         return Err(codes::NOT_FOUND);
+    }
+    if thread::in_host_function() && !entry.early {
+        return Err(codes::NOT_PERMITTED);
     }
     if let Some(code) = world.faults.due(entry.name) {
         return Err(code);

@@ -25,6 +25,7 @@ pub const TOO_MANY_PEERS: Code = 711;
 pub const HOST_MEMORY_ALREADY_REGISTERED: Code = 712;
 pub const HOST_MEMORY_NOT_REGISTERED: Code = 713;
 pub const UNSUPPORTED_LIMIT: Code = 215;
+pub const NOT_PERMITTED: Code = 800;
 pub const NOT_SUPPORTED: Code = 801;
 pub const UNKNOWN: Code = 999;
 

@@ -1,5 +1,5 @@
 //! Contexts: primary ones with their counts, created ones, and which peers each may touch.
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::block::Kind;
 use crate::codes::{self, Code};
@@ -20,7 +20,7 @@ pub struct Context {
     /// Contexts whose memory this one may touch.
     pub peers: BTreeSet<u64>,
     pub legacy: Option<u64>,
-    pub per_thread: HashMap<u64, u64>,
+    pub per_thread: BTreeMap<u64, u64>,
     pub limits: [usize; 10],
     pub cache_config: u32,
 }
@@ -36,7 +36,7 @@ impl Context {
             flags: 0,
             peers: BTreeSet::new(),
             legacy: None,
-            per_thread: HashMap::new(),
+            per_thread: BTreeMap::new(),
             limits: [1024, 7 << 20, 8 << 20, 2, 2048, 128, 0, 0, 0, 0],
             cache_config: 0,
         }

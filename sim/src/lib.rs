@@ -4,7 +4,7 @@
 //! - `call`: how a call comes in and goes out; `thread`: what belongs to the calling thread.
 //! - `world`: the whole state, under one lock. Its rooms: `topology` and `attribute` (which machine), `context`,
 //!   `stream` (queues and the schedule), `work` (what a piece of queued work does), `event`, `block` (live memory),
-//!   `space` and `reserve` (addresses), `store` (contents), `pool`, `vmm`, `share`, `handle`.
+//!   `space` and `reserve` (addresses), `store` (contents), `pool`, `vmm`, `managed`, `share`, `handle`.
 //! - `codes`, `symbol`: result codes, names of entry points; `record`: the call log; `fault`: ordered failures.
 pub mod api;
 mod attribute;
@@ -15,6 +15,7 @@ mod context;
 mod event;
 mod fault;
 mod handle;
+mod managed;
 mod pool;
 mod record;
 mod reserve;

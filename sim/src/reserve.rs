@@ -16,24 +16,16 @@ impl Range {
     /// The kernel's refusal.
     pub fn new(wanted: u64, len: u64) -> io::Result<Range> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let fixed = if wanted == 0 { 0 } else { libc::MAP_FIXED_NOREPLACE };
-        for (at, more) in [(wanted, fixed), (0, 0)] {
-            // SAFETY: a new private mapping; NOREPLACE keeps it off every existing one.
-            let base = unsafe {
-                libc::mmap(
-                    at as usize as *mut libc::c_void,
-                    len as usize,
-                    libc::PROT_NONE,
-                    flags | more,
-                    -1,
-                    0,
-                )
-            };
-            if base != libc::MAP_FAILED {
-                return Ok(Range { base: base as u64, len });
-            }
+        // A hint and not a demand: sanitizers keep parts of the address space to themselves.
+        // SAFETY: a new private mapping, which without MAP_FIXED lies on no existing one.
+        let base = unsafe {
+            libc::mmap(wanted as usize as *mut libc::c_void, len as usize, libc::PROT_NONE, flags, -1, 0)
+        };
+        if base == libc::MAP_FAILED {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(Range { base: base as u64, len })
         }
-        Err(io::Error::last_os_error())
     }
 
     pub fn contains(&self, address: u64) -> bool {
@@ -58,6 +50,13 @@ pub fn open_pages(base: u64, len: u64) -> io::Result<()> {
         libc::mprotect(base as usize as *mut libc::c_void, len as usize, libc::PROT_READ | libc::PROT_WRITE)
     };
     if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Closes pages to the CPU for a while; what they hold stays. A refusal leaves them open, which hides a fault but
+/// makes none.
+pub fn fence_pages(base: u64, len: u64) {
+    // SAFETY: as for `open_pages`.
+    unsafe { libc::mprotect(base as usize as *mut libc::c_void, len as usize, libc::PROT_NONE) };
 }
 
 /// Closes pages to the CPU and forgets what they held. Where the kernel refuses (too many mappings) they stay open

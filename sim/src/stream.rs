@@ -3,7 +3,7 @@
 //! Every stream has a queue. Work is run at once in the calling thread while nothing stands before it (the eager
 //! schedule); behind a held stream it waits. What has to come first is written down as marks, so another schedule only
 //! has to choose among the streams whose next work has all its marks reached.
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::call::{self, Session};
 use crate::codes::{self, Code};
@@ -148,6 +148,7 @@ impl World {
         if let Some(stream) = self.streams.remove(&number) {
             self.stream_handles.remove(stream.handle);
             self.busy.retain(|other| *other != number);
+            self.update_fence();
             for queued in stream.queue {
                 if let Work::Free { base, id } = queued.work {
                     self.finish_free(base, id);
@@ -223,15 +224,14 @@ impl World {
 
     /// The held streams that stand before the marks.
     fn holds_before(&self, marks: &[Mark]) -> Vec<u64> {
-        let (mut seen, mut found, mut open) = (Vec::new(), Vec::new(), marks.to_vec());
+        let (mut seen, mut found, mut open) = (BTreeMap::new(), Vec::new(), marks.to_vec());
         while let Some(mark) = open.pop() {
-            if self.reached(mark) || seen.contains(&mark.stream) {
-                continue;
-            }
-            seen.push(mark.stream);
+            let looked_up_to = seen.entry(mark.stream).or_insert(0);
+            let from = std::mem::replace(looked_up_to, (*looked_up_to).max(mark.sequence));
             let Some(stream) = self.streams.get(&mark.stream) else { continue };
-            for queued in &stream.queue {
-                if matches!(queued.work, Work::Hold) {
+            let first = stream.submitted - stream.queue.len() as u64 + 1;
+            for (_, queued) in (first..=mark.sequence).zip(&stream.queue).filter(|(at, _)| *at > from) {
+                if matches!(queued.work, Work::Hold) && !found.contains(&mark.stream) {
                     found.push(mark.stream);
                 }
                 open.extend(&queued.after);
@@ -308,6 +308,7 @@ impl Session {
                 self.busy.push(number);
             }
         }
+        self.update_fence();
         self.pump();
     }
 
@@ -320,12 +321,13 @@ impl Session {
             });
             match next.map(|queued| queued.work) {
                 Some(Work::Host { function, data }) => {
-                    self.unlocked(|| function(data as usize as *mut libc::c_void))
+                    self.unlocked(|| thread::host_function(|| function(data as usize as *mut libc::c_void)));
                 }
                 Some(work) => self.run(work),
                 None => {}
             }
             self.completed_one(number);
+            self.update_fence();
             call::progress();
         }
     }

@@ -13,6 +13,7 @@ thread_local! {
     static CONTEXTS: [Cell<u64>; DEPTH] = const { [const { Cell::new(0) }; DEPTH] };
     static LEVEL: Cell<usize> = const { Cell::new(0) };
     static MODE: Cell<u32> = const { Cell::new(GLOBAL) };
+    static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
     static NUMBER: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -56,6 +57,17 @@ pub fn pop() -> Option<u64> {
 
 pub fn exchange_capture_mode(mode: u32) -> u32 {
     MODE.replace(mode)
+}
+
+/// Runs a host function of a stream; driver calls from inside it are refused.
+pub fn host_function(body: impl FnOnce()) {
+    let outer = IN_HOST_FUNCTION.replace(true);
+    body();
+    IN_HOST_FUNCTION.set(outer);
+}
+
+pub fn in_host_function() -> bool {
+    IN_HOST_FUNCTION.get()
 }
 
 /// The kernel's number of the calling thread.

@@ -46,6 +46,8 @@ pub struct Topology {
     pub gpus: Vec<Gpu>,
     /// `peers[a][b]`: kernels on `a` can be allowed to touch the memory of `b`.
     pub peers: Vec<Vec<bool>>,
+    /// Pairs whose direct copies lose their data without a word, as on hosts with a broken link.
+    pub broken: BTreeSet<(usize, usize)>,
     /// Peer connections a device can have at a time.
     pub peer_limit: usize,
     pub driver: i32,
@@ -65,6 +67,7 @@ impl Topology {
         let mut topology = Topology {
             gpus,
             peers: Vec::new(),
+            broken: BTreeSet::new(),
             peer_limit: 8,
             driver: 13000,
             missing: BTreeSet::new(),
@@ -126,7 +129,7 @@ impl Topology {
             }
             "wsl" => {
                 let mut gpu = discrete(16 * GIB);
-                for number in [89, 99, 103, 119, 124, 125] {
+                for number in [89, 103, 119, 124, 125] {
                     gpu.attributes[number] = 0;
                 }
                 gpu.name = "Simulated WSL GPU".into();
@@ -234,12 +237,16 @@ impl Topology {
 
     fn change_gpus(&mut self, key: &str, value: &str) -> Result<(), String> {
         if let Some(pair) = key.strip_prefix("peer.") {
-            let (a, b) = pair.split_once('.').ok_or("peer.FROM.TO=0 or 1")?;
+            let (a, b) = pair.split_once('.').ok_or("peer.FROM.TO=0, 1 or broken")?;
             let (a, b) = (self.ordinal(a)?, self.ordinal(b)?);
             if a == b {
                 return Err("a GPU is no peer of itself".into());
             }
-            self.peers[a][b] = number(value, 1)? == 1;
+            let broken = value == "broken";
+            self.peers[a][b] = broken || number(value, 1)? == 1;
+            if broken {
+                self.broken.insert((a, b));
+            }
             return Ok(());
         }
         let (range, key) = match key.strip_prefix("gpu").and_then(|rest| rest.split_once('.')) {

@@ -8,7 +8,7 @@ use crate::world::World;
 
 /// Sizes and addresses are multiples of this.
 pub const GRANULARITY: u64 = 2 << 20;
-const RESERVATION_BASE: u64 = 1 << 40;
+const RESERVATION_BASE: u64 = 0x2000 << 32;
 
 /// Memory without an address. It lives while a handle or a mapping refers to it.
 pub struct Physical {

@@ -139,8 +139,8 @@ impl World {
     pub fn run(&mut self, work: Work) {
         match work {
             Work::Nothing | Work::Hold | Work::Host { .. } => {}
-            Work::Copy(copy) => self.copy(&copy),
-            Work::Fill(fill) => self.fill(&fill),
+            Work::Copy(copy) => self.through_fence(&[&copy.to, &copy.from], |world| world.copy(&copy)),
+            Work::Fill(fill) => self.through_fence(&[&fill.to], |world| world.fill(&fill)),
             Work::Free { base, id } => self.finish_free(base, id),
             Work::Record { event, generation } => self.stamp(event, generation),
         }

@@ -1,5 +1,5 @@
 //! The state of the simulated machine and driver. Everything lives here, under one lock.
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::block::Blocks;
 use crate::codes::{self, Code};
@@ -15,10 +15,10 @@ use crate::stream::Stream;
 use crate::topology::{Gpu, Topology};
 use crate::vmm::Physical;
 
-/// Where the address ranges begin: low enough for tools that keep the upper half to themselves.
-const HOST_BASE: u64 = 1 << 41;
-const DEVICE_BASE: u64 = HOST_BASE + (1 << 38);
-const DEVICE_SPAN: u64 = 1 << 39;
+/// Where the address ranges begin: above the shadow memory of AddressSanitizer, below where programs are loaded.
+const HOST_BASE: u64 = 0x2100 << 32;
+const DEVICE_BASE: u64 = 0x2200 << 32;
+const DEVICE_SPAN: u64 = 0x100 << 32;
 
 /// One simulated GPU at work.
 pub struct Device {
@@ -40,7 +40,7 @@ pub struct World {
     /// Why the asked topology could not be read.
     pub topology_error: Option<String>,
     /// Entry points that this driver does not have.
-    pub hidden: HashSet<String>,
+    pub hidden: BTreeSet<String>,
     pub initialized: bool,
     /// The driver is gone, as it is late at exit.
     pub gone: bool,
@@ -50,7 +50,7 @@ pub struct World {
     pub contexts: Handles<Context>,
     /// From stream handles to stream numbers; a destroyed stream keeps its number until its work is done.
     pub stream_handles: Handles<u64>,
-    pub streams: HashMap<u64, Stream>,
+    pub streams: BTreeMap<u64, Stream>,
     /// Numbers of the streams that have work waiting.
     pub busy: Vec<u64>,
     /// A synchronise releases the held streams that it waits for; otherwise it waits for another thread to do so.
@@ -62,11 +62,15 @@ pub struct World {
     pub blocks: Blocks,
     pub host: HostSpace,
     pub pinned_bytes: u64,
+    /// Some GPU closes managed memory while it works.
+    pub has_fence: bool,
+    /// Managed memory is closed to the CPU at present.
+    pub fenced: bool,
     pub physicals: Handles<Physical>,
     /// Reserved address ranges for mappings: base to length.
     pub reservations: BTreeMap<u64, crate::vmm::Reservation>,
     /// Shared files by inode, for import in this process.
-    pub shared: HashMap<u64, crate::share::Shared>,
+    pub shared: BTreeMap<u64, crate::share::Shared>,
     /// What a program did that a real machine would punish later or not at all.
     pub violations: Vec<String>,
     next_id: u64,
@@ -78,7 +82,7 @@ impl World {
         let mut world = World {
             topology: Topology::parse("").unwrap_or_else(|_| unreachable!("the default topology")),
             topology_error: None,
-            hidden: HashSet::new(),
+            hidden: BTreeSet::new(),
             initialized: false,
             gone: false,
             faults: Faults::from_environment(),
@@ -86,7 +90,7 @@ impl World {
             devices: Vec::new(),
             contexts: Handles::new(),
             stream_handles: Handles::new(),
-            streams: HashMap::new(),
+            streams: BTreeMap::new(),
             busy: Vec::new(),
             auto_release: true,
             events: Handles::new(),
@@ -96,9 +100,11 @@ impl World {
             blocks: Blocks::default(),
             host: HostSpace::new(HOST_BASE),
             pinned_bytes: 0,
+            has_fence: false,
+            fenced: false,
             physicals: Handles::new(),
             reservations: BTreeMap::new(),
-            shared: HashMap::new(),
+            shared: BTreeMap::new(),
             violations: Vec::new(),
             next_id: 0,
         };
@@ -158,6 +164,8 @@ impl World {
                 current_pool: default_pool,
             });
         }
+        self.has_fence =
+            self.devices.iter().any(|device| !device.gpu.has(crate::attribute::CONCURRENT_MANAGED_ACCESS));
         self.initialized = true;
         crate::call::mark_process();
         Ok(())
@@ -211,10 +219,15 @@ impl World {
     /// # Errors
     /// Out of memory.
     pub fn charge(&mut self, device: usize, bytes: u64) -> Result<(), Code> {
-        let total = self.devices.iter().map(|device| device.used).sum::<u64>();
+        if let Some(limit) = self.faults.total_limit {
+            let total: u64 = self.devices.iter().map(|device| device.used).sum();
+            if total.saturating_add(bytes) > limit {
+                return Err(codes::OUT_OF_MEMORY);
+            }
+        }
         let device = &mut self.devices[device];
         let used = device.used.checked_add(bytes).ok_or(codes::OUT_OF_MEMORY)?;
-        if used > device.gpu.memory || self.faults.total_limit.is_some_and(|limit| total + bytes > limit) {
+        if used > device.gpu.memory {
             return Err(codes::OUT_OF_MEMORY);
         }
         device.used = used;

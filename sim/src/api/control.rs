@@ -1,5 +1,5 @@
 //! What a test uses to steer and to look at the simulated driver; `include/warpsim.h` says what each does.
-use crate::block::Kind;
+use crate::block::{Block, Kind};
 use crate::call::{self, In, Out, Session};
 use crate::codes::{self, Code};
 use crate::pool::{LOCATION_DEVICE, Location};
@@ -38,6 +38,7 @@ pub extern "C" fn warpsim_set_topology(text: In<u8>, message: Out<u8>, len: usiz
 pub extern "C" fn warpsim_reset() {
     let fresh = World::new();
     *call::world() = fresh;
+    call::unmark_process();
     call::clear_counts();
     call::progress();
 }
@@ -205,26 +206,40 @@ fn text_or<R>(text: In<u8>, otherwise: R, body: impl FnOnce(&str) -> R) -> R {
     }
 }
 
+/// Whether a block counts under the name of a kind; `*` is every kind.
+fn is_of(block: &Block, kind: &str) -> bool {
+    let name = match block.kind {
+        Kind::Default => "default",
+        Kind::Pool => "pool",
+        Kind::Pinned => "pinned",
+        Kind::Registered => "registered",
+        Kind::RegisteredAlias => return false,
+        Kind::Managed => "managed",
+        Kind::Mapping => "mapping",
+        Kind::Imported => "imported",
+    };
+    kind == "*" || kind == name
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn warpsim_live_bytes(kind: In<u8>) -> u64 {
+    text_or(kind, 0, |kind| {
+        call::world().blocks.iter().filter(|block| is_of(block, kind)).map(|block| block.size).sum()
+    })
+}
+
 #[unsafe(no_mangle)]
 pub extern "C" fn warpsim_live_count(kind: In<u8>) -> usize {
     text_or(kind, 0, |kind| {
         let world = call::world();
         match kind {
-            "default" => world.blocks.count(Kind::Default),
-            "pool" => world.blocks.count(Kind::Pool),
-            "pinned" => world.blocks.count(Kind::Pinned),
-            "registered" => world.blocks.count(Kind::Registered),
-            "managed" => world.blocks.count(Kind::Managed),
-            "mapping" => world.blocks.count(Kind::Mapping),
-            "imported" => world.blocks.count(Kind::Imported),
             "physical" => world.physicals.len(),
             "reservation" => world.reservations.len(),
             "stream" => world.stream_handles.len(),
             "event" => world.events.len(),
             "mempool" => world.pools.iter().filter(|(_, pool)| !pool.is_default && !pool.destroyed).count(),
             "context" => world.contexts.iter().filter(|(_, context)| context.alive()).count(),
-            "*" => world.blocks.iter().filter(|block| block.kind != Kind::RegisteredAlias).count(),
-            _ => 0,
+            _ => world.blocks.iter().filter(|block| is_of(block, kind)).count(),
         }
     })
 }

@@ -53,7 +53,24 @@ pub fn operand(
     Ok(operand)
 }
 
-fn submit(session: &mut Session, number: u64, order: Order, mut copy: Copy) {
+/// Whether the copy goes over a direct link that loses data.
+fn is_lost(session: &Session, context: u64, copy: &Copy) -> bool {
+    let block = |operand: &Operand| operand.block.and_then(|(base, _)| session.blocks.at(base));
+    let (Some(to), Some(from)) = (block(&copy.to), block(&copy.from)) else { return false };
+    let pair = |a, b| session.topology.broken.contains(&(a, b));
+    let broken = pair(to.device, from.device) || pair(from.device, to.device);
+    broken
+        && !to.on_host()
+        && !from.on_host()
+        && session.accessible(to, context)
+        && session.accessible(from, context)
+}
+
+fn submit(session: &mut Session, number: u64, context: u64, order: Order, mut copy: Copy) {
+    if !session.topology.broken.is_empty() && is_lost(session, context, &copy) {
+        session.submit(number, Vec::new(), Work::Nothing);
+        return;
+    }
     let back_to_program = copy.to.pageable();
     if copy.from.pageable()
         && order != Order::Synchronous
@@ -96,7 +113,7 @@ fn linear(session: &mut Session, asked: &Linear) -> Result<(), Code> {
         done += part;
     }
     for piece in pieces {
-        submit(session, number, asked.order, piece);
+        submit(session, number, context, asked.order, piece);
     }
     Ok(())
 }
@@ -294,7 +311,7 @@ fn volume(session: &mut Session, asked: &Copy3D, order: Order, checked: bool) ->
         to_layout: to.layout,
         from_layout: from.layout,
     };
-    submit(session, number, order, copy);
+    submit(session, number, context, order, copy);
     Ok(())
 }
 

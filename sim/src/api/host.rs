@@ -78,7 +78,7 @@ pub extern "C" fn cuMemHostGetDevicePointer_v2(device: Out<u64>, address: u64, f
         }
         let block = session.blocks.at(address).filter(|block| block.on_host()).ok_or(codes::INVALID_VALUE)?;
         let offset = address - block.base;
-        device.put(session.alias_of(block.base).unwrap_or(block.base) + offset)
+        device.put(block.device_base() + offset)
     })
 }
 

@@ -57,10 +57,7 @@ fn value(world: &World, block: &Block, address: u64, which: u32) -> Result<u64, 
             if !world.accessible(block, thread::current()) {
                 return Err(codes::INVALID_VALUE);
             }
-            match block.kind {
-                Kind::Registered => world.alias_of(block.base).unwrap_or(block.base) + offset,
-                _ => address,
-            }
+            block.device_base() + offset
         }
         HOST_POINTER => match block.place {
             crate::block::Place::Host(base) => base + offset,

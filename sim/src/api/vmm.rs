@@ -102,16 +102,11 @@ pub extern "C" fn cuMemMap(address: u64, size: usize, offset: usize, handle: u64
     })
 }
 
-/// Unmapping is not ordered by streams: the driver waits for the work of the device first.
+/// Unmapping is not ordered by streams and waits for nothing: work that still needs the mapping is a violation.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemUnmap(address: u64, size: usize) -> u32 {
     static E: Entry = Entry::new("cuMemUnmap");
-    call(&E, [address, size as u64], |session| {
-        if let Some(device) = session.blocks.at(address).map(|block| block.device) {
-            session.synchronize_device(device);
-        }
-        session.unmap(address, size as u64)
-    })
+    call(&E, [address, size as u64], |session| session.unmap(address, size as u64))
 }
 
 #[unsafe(no_mangle)]

@@ -1,0 +1,141 @@
+/*
+ * warpsim.h - steering and watching the simulated CUDA driver.
+ *
+ * The functions are exported by libwarpsim.so beside the driver's own. A program that is linked to the simulated driver
+ * calls them as they stand here; a program that loads it takes them with dlsym from the same library. None of them
+ * counts as a driver call: they are neither logged nor counted, and need no initialisation. Unless it says otherwise a
+ * function returns 0 (CUDA_SUCCESS) or a driver code. Every function may be called from any thread.
+ *
+ * What can be set before the library is loaded, by environment:
+ *   WARPSIM_TOPOLOGY   the machine, as for warpsim_set_topology
+ *   WARPSIM_FAIL       planned failures, entry:nth:code[,entry:nth:code...], e.g. cuMemAlloc_v2:3:2
+ *   WARPSIM_LOG        lines kept by the call log (default 8192; 0 switches it off)
+ */
+#ifndef WARPSIM_H
+#define WARPSIM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- The machine -------------------------------------------------------------------------------------------------
+ *
+ * A topology is a preset and changes to it: "h200x2", "discrete,pools=0", "h200x2,gpus=4,gpu1.pools=0,peer.0.1=0".
+ *
+ * Presets: h200x2 (default), h200, discrete, hmm, ats, gb10, grace, wsl, vgpu, mixed, gpux10, partial, none.
+ *
+ * Changes, applied from left to right:
+ *   gpus=N                 as many GPUs, further ones like the last
+ *   peers=0|1              no or all pairs can be peers
+ *   peer.A.B=0|1|broken    A can (not) be allowed to touch memory of B; broken: direct copies lose their data silently
+ *   peer_limit=N           peer connections a GPU can have (8)
+ *   driver=13000           driver version; entry points that are newer are missing
+ *   missing=NAME+NAME      entry points this driver does not have (see warpsim_symbol)
+ *   init_code=CODE         what cuInit answers, a number or a name such as STUB_LIBRARY
+ *   pinned_limit=SIZE      page-locked memory in all
+ *   dead_stream=crash|error   what a call with a destroyed stream does
+ *   fresh=BYTE             what memory holds before it is written (0xCD)
+ * For all GPUs, or for one with gpuN. in front:
+ *   memory=SIZE  name=TEXT  and every device attribute by its driver name in lower case, by its number, or one of
+ *   pools, handle_types, managed, concurrent, pageable, host_page_tables, host_direct, host_atomics, uva, vmm,
+ *   registered_host_pointer, ipc, dma_buf
+ * A SIZE is a number of bytes with an optional KiB, MiB, GiB or TiB.
+ */
+
+/* Chooses the machine; before cuInit. On failure the reason is written to message (length bytes, may be NULL, 0). */
+uint32_t warpsim_set_topology(const char *topology, char *message, size_t length);
+
+/* Forgets everything, memory and handles included, as if the library had just been loaded. No other thread may be in
+ * a call, and addresses from before are gone. Also makes the simulated driver usable again in a forked child. */
+void warpsim_reset(void);
+
+/* The address of an exported name, or NULL where this driver is said not to have it. cuGetProcAddress honours
+ * missing= too; dlsym cannot, but a hidden function answers CUDA_ERROR_NOT_FOUND (500). For a library that really
+ * lacks a name see tools/hide_symbols.py. */
+void *warpsim_symbol(const char *name);
+
+/* ---- Failures ---------------------------------------------------------------------------------------------------- */
+
+/* The nth next call of an entry point (1: the next one; 0: every one from now on) answers code and does nothing else.
+ * Entry points go by their exported names, e.g. "cuMemAlloc_v2"; "*" is any. Plans add up, each is used once. */
+uint32_t warpsim_fail(const char *entry, uint64_t nth, uint32_t code);
+
+/* After as many more calls of anything, everything answers code. */
+void warpsim_fail_after(uint64_t calls, uint32_t code);
+
+/* Drops all plans, the memory limits below included. */
+void warpsim_fail_clear(void);
+
+/* Requests of so many bytes or more are out of memory; 0: none. */
+void warpsim_out_of_memory_at_size(uint64_t bytes);
+
+/* A request is out of memory that would bring the device memory in use, all GPUs together, above this; 0: no limit. */
+void warpsim_out_of_memory_above_total(uint64_t bytes);
+
+/* From now on every call answers CUDA_ERROR_DEINITIALIZED (4), as late in a process's exit. */
+void warpsim_deinitialize(void);
+
+/* ---- What other libraries in the process might do ---------------------------------------------------------------- */
+
+/* Enables (on != 0) or disables peer access between the primary contexts of two devices: accessing may touch memory
+ * of target. Being so already is success. */
+uint32_t warpsim_external_peer(int32_t accessing, int32_t target, uint8_t on);
+
+/* Sets the access (0 or 3) of a device on the current pool of another. */
+uint32_t warpsim_external_pool_access(int32_t owner, int32_t accessing, uint32_t flags);
+
+/* Destroys the primary context of a device, whoever holds it. */
+uint32_t warpsim_reset_device(int32_t device);
+
+/* ---- Streams ------------------------------------------------------------------------------------------------------ */
+
+/* Keeps a stream busy: what is submitted from now on waits, and queries answer CUDA_ERROR_NOT_READY (600), until as
+ * many releases. 0, 1 and 2 mean what they mean for the calling thread. */
+uint32_t warpsim_hold(uint64_t stream);
+uint32_t warpsim_release(uint64_t stream);
+void warpsim_release_all(void);
+
+/* Whether a synchronise releases the holds it would wait for (the default), or waits for another thread to do so. */
+void warpsim_auto_release(uint8_t on);
+
+/* Whether a call with a destroyed stream crashes, as with the real driver (the default), or is an invalid handle. */
+void warpsim_dead_stream_crashes(uint8_t on);
+
+/* ---- Watching ----------------------------------------------------------------------------------------------------- */
+
+/* The call log, oldest line first: "[thread] entry(arguments) = CODE; note". warpsim_log_get writes a terminated line,
+ * cut to length bytes, and returns the bytes that the whole line needs (0: there is no such line).
+ * warpsim_log_count: lines that can be read; warpsim_log_total: lines since the last clear. */
+void warpsim_log_capacity(size_t lines);
+void warpsim_log_clear(void);
+size_t warpsim_log_count(void);
+uint64_t warpsim_log_total(void);
+size_t warpsim_log_get(size_t index, char *buffer, size_t length);
+int warpsim_log_contains(const char *text);
+
+/* Calls of an entry point by its exported name; "*": of all together. Forked children do not count. */
+uint64_t warpsim_call_count(const char *entry);
+
+/* What is alive: blocks by kind (default, pool, pinned, registered, managed, mapping, imported, or "*" for all of
+ * them), and objects (physical, reservation, stream, event, mempool, context). */
+size_t warpsim_live_count(const char *kind);
+uint64_t warpsim_live_bytes(const char *kind);
+
+/* Bytes taken from a device: plain allocations, what pools hold, physical allocations. */
+uint64_t warpsim_device_used(int32_t device);
+
+/* What a program did that a real machine would punish later or not at all: uses of freed memory and dead streams. */
+size_t warpsim_violation_count(void);
+size_t warpsim_violation_get(size_t index, char *buffer, size_t length);
+
+/* Reads simulated memory past all rules, freed memory too (which holds 0xDD where it was ever written). */
+uint32_t warpsim_peek(uint64_t address, void *buffer, size_t length);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* WARPSIM_H */

@@ -1,0 +1,111 @@
+//! Copies and fills: shapes, borders, and which memory a copy may reach.
+mod driver;
+use driver::*;
+
+fn numbers(count: usize) -> Vec<u8> {
+    (0..count).map(|i| (i * 7 + i / 256) as u8).collect()
+}
+
+#[test]
+fn long_copies_cross_all_inner_borders() {
+    let sim = Sim::start("h200x2");
+    let data = numbers(300_000);
+    let (a, b) = (sim.alloc(data.len() + 10), sim.alloc(data.len() + 10));
+    sim.write(a + 3, &data);
+    ok(cuMemcpyDtoD_v2(b + 7, a + 3, data.len()));
+    assert_eq!(sim.read(b + 7, data.len()), data);
+    assert_eq!(sim.read(b, 7), [0xCD; 7]);
+    is(cuMemcpyDtoD_v2(b + 11, a, data.len()), INVALID_VALUE);
+    is(cuMemcpyDtoD_v2(0, a, 1), INVALID_VALUE);
+    let mut outside = 0_u64;
+    is(cuMemcpyDtoD_v2(&raw mut outside as u64, a, 8), INVALID_VALUE);
+}
+
+#[test]
+fn rows_are_copied_by_pitch() {
+    let sim = Sim::start("h200");
+    let data = numbers(8 * 10);
+    let block = sim.alloc(1024);
+    ok(cuMemsetD8_v2(block, 0, 1024));
+    let mut copy = Copy2D {
+        from: Plane { x: 2, y: 1, kind: 1, host: data.as_ptr() as u64, pitch: 10, ..Plane::default() },
+        to: Plane { x: 5, y: 0, kind: 2, device: block, pitch: 100, ..Plane::default() },
+        width: 6,
+        height: 7,
+    };
+    ok(cuMemcpy2D_v2(&copy));
+    for row in 0..7 {
+        let got = sim.read(block + 100 * row, 100);
+        let from = 10 * (row as usize + 1) + 2;
+        assert_eq!(got[5..11], data[from..from + 6]);
+        assert!(got[..5].iter().chain(&got[11..]).all(|byte| *byte == 0));
+    }
+    copy.to.pitch = 5;
+    is(cuMemcpy2D_v2(&copy), INVALID_VALUE);
+    copy.to.pitch = usize::MAX / 2;
+    is(cuMemcpy2D_v2(&copy), INVALID_VALUE);
+    copy.to.kind = 3;
+    is(cuMemcpy2D_v2(&copy), NOT_SUPPORTED);
+}
+
+#[test]
+fn fills_repeat_their_element() {
+    let sim = Sim::start("h200");
+    let block = sim.alloc(200_000);
+    ok(cuMemsetD32_v2(block, 0x0403_0201, 50_000));
+    let got = sim.read(block, 200_000);
+    assert!(got.chunks(4).all(|element| element == [1, 2, 3, 4]));
+    is(cuMemsetD32_v2(block + 2, 0, 1), INVALID_VALUE);
+    is(cuMemsetD32_v2(block, 0, usize::MAX / 2), INVALID_VALUE);
+    ok(cuMemsetD2D16_v2(block, 10, 0x0909, 3, 4));
+    let got = sim.read(block, 40);
+    for (i, byte) in got.iter().enumerate() {
+        assert_eq!(*byte, if i % 10 < 6 { 9 } else { (i % 4) as u8 + 1 });
+    }
+}
+
+#[test]
+fn pool_memory_is_reached_by_grant_only_and_peer_copies_always() {
+    let sim = Sim::start("h200x2");
+    let zero = sim.enter(0);
+    let stream = sim.stream(NON_BLOCKING);
+    let from = sim.alloc_async(16, stream);
+    sim.write(from, &[3; 16]);
+    let one = sim.enter(1);
+    let to = sim.alloc(16);
+    is(cuMemcpyDtoD_v2(to, from, 16), INVALID_VALUE);
+    ok(cuMemcpyPeer(to, one, from, zero, 16));
+    assert_eq!(sim.read(to, 16), [3; 16]);
+    ok(warpsim_external_pool_access(0, 1, 3));
+    ok(cuMemcpyDtoD_v2(to, from, 16));
+    is(cuMemcpyPeer(to, one, from, 77, 16), INVALID_CONTEXT);
+}
+
+#[test]
+fn a_broken_link_loses_direct_copies_without_a_word() {
+    let sim = Sim::start("h200x2,peer.1.0=broken");
+    let zero = sim.enter(0);
+    let from = sim.alloc(4);
+    ok(cuMemsetD8_v2(from, 1, 4));
+    sim.enter(1);
+    let to = sim.alloc(4);
+    ok(cuMemsetD8_v2(to, 9, 4));
+    ok(cuCtxEnablePeerAccess(zero, 0));
+    ok(cuMemcpyDtoD_v2(to, from, 4));
+    assert_eq!(sim.read(to, 4), [9; 4]);
+    ok(cuCtxDisablePeerAccess(zero));
+    ok(cuMemcpyDtoD_v2(to, from, 4));
+    assert_eq!(sim.read(to, 4), [1; 4], "staged copies arrive");
+}
+
+#[test]
+fn pageable_memory_is_device_memory_where_the_gpu_shares_page_tables() {
+    let mut data = [1_u8; 64];
+    {
+        let _sim = Sim::start("discrete");
+        is(cuMemsetD8_v2(data.as_mut_ptr() as u64, 5, 64), INVALID_VALUE);
+    }
+    let _sim = Sim::start("ats");
+    ok(cuMemsetD8_v2(data.as_mut_ptr() as u64, 5, 64));
+    assert_eq!(data, [5; 64]);
+}
