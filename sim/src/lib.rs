@@ -1,1 +1,30 @@
-//! A simulated CUDA driver, made for tests.
+//! A simulated CUDA driver, made for tests: `libcuda.so.1` without a GPU.
+//!
+//! - [`api`]: the exported entry points, one file a chapter of the Driver API, and the control functions.
+//! - `call`: how a call comes in and goes out; `thread`: what belongs to the calling thread.
+//! - `world`: the whole state, under one lock. Its rooms: `topology` and `attribute` (which machine), `context`,
+//!   `stream` (queues and the schedule), `work` (what a piece of queued work does), `event`, `block` (live memory),
+//!   `space` and `reserve` (addresses), `store` (contents), `pool`, `vmm`, `share`, `handle`.
+//! - `codes`, `symbol`: result codes, names of entry points; `record`: the call log; `fault`: ordered failures.
+pub mod api;
+mod attribute;
+mod block;
+mod call;
+mod codes;
+mod context;
+mod event;
+mod fault;
+mod handle;
+mod pool;
+mod record;
+mod reserve;
+mod share;
+mod space;
+mod store;
+mod stream;
+mod symbol;
+mod thread;
+mod topology;
+mod vmm;
+mod work;
+mod world;

@@ -71,15 +71,12 @@ fn frame(opening: &str, guard: &str, body: &str) -> String {
 {bool_include}#include <stddef.h>
 #include <stdint.h>
 
-/*
- * The version of this header. That of the library that was loaded may be another: warp_version_check(WARP_VERSION) says
- * whether the two go together.
- */
+/* The version of this header. Give WARP_VERSION to warp_version_check() to compare it with the library that was loaded. */
 #define WARP_VERSION_MAJOR {major}
 #define WARP_VERSION_MINOR {minor}
 #define WARP_VERSION_PATCH {patch}
 #define WARP_VERSION_STRING \"{version}\"
-#define WARP_VERSION (WARP_VERSION_MAJOR * 10000 + WARP_VERSION_MINOR * 100 + WARP_VERSION_PATCH)
+#define WARP_VERSION (10000 * WARP_VERSION_MAJOR + 100 * WARP_VERSION_MINOR + WARP_VERSION_PATCH)
 
 #ifdef __cplusplus
 extern \"C\" {{

@@ -1,0 +1,879 @@
+/*
+ * warpmem: the memory system of a GPU runtime.
+ *
+ * One library owns the table of devices (the CPU and every CUDA GPU), decides which allocator serves each request, knows
+ * every allocation that it made, and answers whether code on one device may touch memory that lives on another. It needs
+ * no GPU and no CUDA toolkit: the driver is looked for when warp_init() is called, and without one there is the CPU.
+ *
+ * What holds in every chapter:
+ *
+ * Status. A function that can fail returns a warp_status, and WARP_SUCCESS is 0. Its results go through its last
+ * parameters, which are NULL or zero after a failure. What went wrong is kept, in words, for the calling thread.
+ *
+ * Scalars. An enumeration is an int32_t with named constants beside it, and an unknown value is an invalid argument.
+ * Sizes, offsets, counts and strides are 64-bit and, unless said otherwise, in bytes. A boolean is one byte; any value but
+ * zero is true.
+ *
+ * Handles. A pointer to an opaque struct is a handle. It is not an address: a stale one, one of another type or garbage is
+ * WARP_ERROR_INVALID_HANDLE, never a crash.
+ *
+ * Structs. A struct that begins with struct_size is filled in by the caller with sizeof the struct it was compiled with.
+ * Zero in every other field means the default. Later versions only add fields at the end.
+ *
+ * Callbacks are called with no lock of the library held and may call back in. They must not throw, unwind or longjmp.
+ *
+ * Threads. Every function may be called from any thread at any time. The caller's current CUDA context is the same after a
+ * call as before it.
+ */
+/* Written by cbindgen from src/ffi: change it there. */
+
+#ifndef WARPMEM_H
+#define WARPMEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The version of this header. Give WARP_VERSION to warp_version_check() to compare it with the library that was loaded. */
+#define WARP_VERSION_MAJOR 0
+#define WARP_VERSION_MINOR 1
+#define WARP_VERSION_PATCH 0
+#define WARP_VERSION_STRING "0.1.0"
+#define WARP_VERSION (10000 * WARP_VERSION_MAJOR + 100 * WARP_VERSION_MINOR + WARP_VERSION_PATCH)
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ================================================================================================
+ * Status and errors
+ *
+ * Every function that can fail says so by its status, and keeps a record of the failure for the thread that
+ * called it: the status, the driver's own code where there was one, and a sentence that names the way out.
+ * ================================================================================================ */
+
+/**
+ * The outcome of a call. 0 is success; 1 to 99 are the caller's doing, 100 to 199 the machine's, 200 to 299 the
+ * driver's, 900 a defect of the library. Numbers never change their meaning.
+ */
+typedef int32_t warp_status;
+
+/** It worked. */
+#define WARP_SUCCESS 0
+/** warp_init() was not called. */
+#define WARP_ERROR_NOT_INITIALIZED 1
+/** The library was shut down, or the process is exiting. */
+#define WARP_ERROR_SHUT_DOWN 2
+/** An argument is NULL, unknown or contradicts another. */
+#define WARP_ERROR_INVALID_ARGUMENT 3
+/** A handle is stale, of another type, of another copy of the library, or none at all. */
+#define WARP_ERROR_INVALID_HANDLE 4
+/** There is no device of that name, or no usable GPU. */
+#define WARP_ERROR_NO_SUCH_DEVICE 5
+/** A size, a shape or a sum of sizes is more than any address space has. */
+#define WARP_ERROR_SIZE_OVERFLOW 6
+/** An alignment is no power of two, or not what the block has. */
+#define WARP_ERROR_BAD_ALIGNMENT 7
+/** An address lies in no live block of the library. */
+#define WARP_ERROR_UNKNOWN_POINTER 8
+/** An address lies inside a block where the block's first address is needed. */
+#define WARP_ERROR_INTERIOR_POINTER 9
+/** A block was freed before. */
+#define WARP_ERROR_DOUBLE_FREE 10
+/** A size or an element size is not the one that the memory has. */
+#define WARP_ERROR_SIZE_MISMATCH 11
+/** A device may not touch this memory. */
+#define WARP_ERROR_ACCESS_DENIED 12
+/** What was asked cannot be part of a graph, and a capture is under way. */
+#define WARP_ERROR_ILLEGAL_IN_CAPTURE 13
+/** A device has as many peers as it can have. */
+#define WARP_ERROR_PEER_LIMIT 14
+/** A scope was ended out of order, twice, or on another thread. */
+#define WARP_ERROR_SCOPE_ORDER 15
+/** Somebody else is using what would be changed. */
+#define WARP_ERROR_BUSY 16
+/** The process was forked after the library was initialised; GPUs cannot be used in it. */
+#define WARP_ERROR_FORKED 17
+/** This device, driver or version of the library cannot do it. */
+#define WARP_ERROR_NOT_SUPPORTED 100
+/** There is not enough memory of the kind that was asked for. */
+#define WARP_ERROR_OUT_OF_MEMORY 101
+/** A device's context was destroyed, or a kernel's fault made it unusable. */
+#define WARP_ERROR_DEVICE_LOST 102
+/** A custom allocator failed, or broke its contract. */
+#define WARP_ERROR_ALLOCATOR_FAILED 103
+/** The driver refused; its code is in the record. */
+#define WARP_ERROR_DRIVER 200
+/** A defect of the library; its state is intact. */
+#define WARP_ERROR_INTERNAL 900
+/** The bytes of an error's message, its terminating NUL included. */
+#define WARP_ERROR_MESSAGE_SIZE 1024
+
+/** A failure, as it was kept for the thread that met it. */
+typedef struct warp_error {
+    /** sizeof(warp_error), set by the caller. */
+    size_t struct_size;
+    /** The status that the failing call returned; WARP_SUCCESS if no call of this thread has failed yet. */
+    warp_status status;
+    /** The driver's own code (a CUresult), 0 when the driver was not what failed. */
+    int32_t driver_code;
+    /** What happened, with names, sizes and the way out; UTF-8, always terminated, cut when it is longer. */
+    char message[1024];
+} warp_error;
+
+/**
+ * Copies the record of the calling thread's last failure. It lasts until that thread's next failing call;
+ * a success does not touch it, so use it to explain a failure and not to detect one.
+ *
+ * @param out  filled as far as its struct_size goes.
+ * @return WARP_SUCCESS, or WARP_ERROR_INVALID_ARGUMENT when out is NULL or its struct_size is not set.
+ */
+warp_status warp_error_get_last(warp_error *out);
+
+/**
+ * The message of the calling thread's last failure, as in warp_error_get_last(). Never NULL, empty before the
+ * first failure. The text belongs to the library and lasts until this thread's next failing call.
+ */
+const char *warp_error_get_message(void);
+
+/**
+ * The name of a status, such as "WARP_ERROR_BUSY"; "WARP_ERROR_UNKNOWN" for a number that is none. The text is
+ * static. Any thread, before warp_init() too.
+ */
+const char *warp_status_get_name(warp_status status);
+
+/* ================================================================================================
+ * The library
+ *
+ * Starting and ending, versions, the report, and messages. warp_init() works on every machine: without a GPU, or
+ * without a driver that can be used, there is the CPU, and the report says why.
+ * ================================================================================================ */
+
+/** How grave a message is. A callback is given its level and everything graver. */
+typedef int32_t warp_log_level;
+
+/** Something failed that no call could report. */
+#define WARP_LOG_ERROR 1
+/** Something is probably wrong, and work goes on. */
+#define WARP_LOG_WARNING 2
+/** Worth knowing. */
+#define WARP_LOG_INFO 3
+/** For those who look for a fault. */
+#define WARP_LOG_DEBUG 4
+
+/**
+ * Receives a message: UTF-8, one line, valid during the call. Called on whichever thread had something to say,
+ * with no lock held that another call could want; it may call back into the library. It must not throw.
+ */
+typedef void (*warp_log_callback)(void *user, warp_log_level level, const char *message);
+
+/** Do not look for a CUDA driver: CPU only. */
+#define WARP_INIT_DISABLE_CUDA 1u
+/** Start with stream-ordered pools off, whatever the environment says. */
+#define WARP_INIT_DISABLE_MEMPOOLS 2u
+
+/** How to start. All zero but struct_size is the default. */
+typedef struct warp_init_options {
+    /** sizeof(warp_init_options), set by the caller. */
+    size_t struct_size;
+    /**
+     * Path of the CUDA driver's file. NULL: the environment variable WARPMEM_LIBCUDA, else "libcuda.so.1".
+     */
+    const char *driver_path;
+    /** WARP_INIT_… bits. */
+    uint32_t flags;
+    /** For log: the least grave level that is wanted. 0 means WARP_LOG_WARNING. */
+    warp_log_level log_level;
+    /** Where messages go from the start; NULL leaves what warp_log_set_callback() has set. */
+    warp_log_callback log;
+    /** Passed to log. */
+    void *log_user;
+} warp_init_options;
+
+/**
+ * Starts the library in this process, and counts: each call is matched by a warp_shutdown(). Only the first one
+ * looks at its options. Looks for the driver and lists the devices; makes no CUDA context.
+ *
+ * @param options  how to start; NULL for the defaults.
+ * @param out_options_ignored  1 when the library was started already, so that these options had no effect; may
+ *     be NULL.
+ * @return WARP_SUCCESS also when there is no GPU; WARP_ERROR_INVALID_ARGUMENT for unknown flags, an unknown log
+ *     level or a struct_size that is not set; WARP_ERROR_SHUT_DOWN when the process is exiting.
+ */
+warp_status warp_init(const warp_init_options *options,
+                      uint8_t *out_options_ignored);
+
+/**
+ * Ends what a warp_init() began. With the last one all handles become stale and nothing new can be made; blocks
+ * that are still live stay valid and can be freed.
+ *
+ * @return WARP_SUCCESS, also for one call too many; WARP_ERROR_NOT_INITIALIZED if there never was a warp_init().
+ */
+warp_status warp_shutdown(void);
+
+/**
+ * Whether the library is started.
+ *
+ * @param out  1 between the first warp_init() and the last warp_shutdown(), else 0.
+ */
+warp_status warp_library_is_initialized(uint8_t *out);
+
+/**
+ * The version of the library that is loaded, as WARP_VERSION counts: 10000 * major + 100 * minor + patch. Any
+ * thread, before warp_init() too.
+ */
+int32_t warp_version_get_number(void);
+
+/** The version of the library that is loaded, such as "0.1.0". The text is static. */
+const char *warp_version_get_string(void);
+
+/**
+ * Whether a program that was compiled with one version of the header can use the library that is loaded: before
+ * 1.0 the minor number must be the same and the library's patch not older, after it the major number and the
+ * library not older.
+ *
+ * @param header_version  WARP_VERSION of the header.
+ * @return WARP_SUCCESS, or WARP_ERROR_NOT_SUPPORTED with both versions in the message. Any thread, before
+ *     warp_init() too.
+ */
+warp_status warp_version_check(int32_t header_version);
+
+/**
+ * A number that tells copies of the library in one process apart: the same number is the same copy, with the
+ * same devices and blocks. Any thread, before warp_init() too.
+ *
+ * @param out  the number, never 0.
+ */
+warp_status warp_library_get_instance_id(uint64_t *out);
+
+/**
+ * Writes the report of what was found: the driver or the reason why there is none, the devices, and which GPUs
+ * reach which.
+ *
+ * @param buffer  receives the text, UTF-8 and terminated, cut when it does not fit; may be NULL with capacity 0.
+ * @param capacity  bytes of the buffer.
+ * @param out_needed  the bytes that the whole text takes, its NUL included; may be NULL.
+ * @return WARP_ERROR_NOT_INITIALIZED before warp_init().
+ */
+warp_status warp_library_get_report(char *buffer,
+                                    size_t capacity,
+                                    size_t *out_needed);
+
+/**
+ * Sets where messages go. When it returns, the callback that was set before is not running any more and will not
+ * be called again.
+ *
+ * @param callback  receives the messages; NULL for nobody.
+ * @param user  passed to it.
+ * @param level  the least grave level that is wanted, WARP_LOG_ERROR to WARP_LOG_DEBUG.
+ * @return WARP_ERROR_INVALID_ARGUMENT for an unknown level; WARP_ERROR_BUSY when called from inside the callback.
+ *     Any thread, before warp_init() too.
+ */
+warp_status warp_log_set_callback(warp_log_callback callback,
+                                  void *user,
+                                  warp_log_level level);
+
+/* ================================================================================================
+ * Devices
+ *
+ * A device is the CPU, or a GPU together with a context: its primary one, or a foreign one that was registered.
+ * "cpu", "cuda:0" and so on name them; "cuda" is the GPU whose context is current, and NULL, wherever a device is
+ * expected, is the calling thread's default device. Handles of devices are not released. Nothing here makes a
+ * context unless it says so.
+ * ================================================================================================ */
+
+/**
+ * A device. The handle stays good until the library is shut down, or the device's context dies or is removed.
+ */
+typedef struct warp_device warp_device;
+
+/**
+ * Everything that is known of a device without asking the driver. For the CPU, what speaks of GPUs is zero.
+ */
+typedef struct warp_device_info {
+    /** sizeof(warp_device_info), set by the caller. */
+    size_t struct_size;
+    /** The name it is found by, such as "cuda:0". */
+    char alias[64];
+    /** The product's name. */
+    char name[256];
+    /** The GPU's unique id, "GPU-" and 8-4-4-4-12 hex digits; empty for the CPU. */
+    char uuid[48];
+    /** Domain, bus and device, such as "00000000:1B:00"; empty for the CPU. */
+    char pci_bus_id[32];
+    /** The GPU's number as the driver counts, -1 for the CPU. */
+    int32_t ordinal;
+    /** 10 * major + minor of the compute capability. */
+    int32_t arch;
+    /** Multiprocessors. */
+    int32_t sm_count;
+    /** Bytes of shared memory that one block can opt in to. */
+    int32_t max_shared_memory_per_block;
+    /** Bytes of memory. */
+    uint64_t total_memory;
+    /** The context's id, 0 before it is made. */
+    uint64_t context_id;
+    /** The CPU? */
+    uint8_t is_cpu;
+    /** A GPU? */
+    uint8_t is_cuda;
+    /** Does it stand for the GPU's primary context? */
+    uint8_t is_primary;
+    /** Has its context been made through this library, or was it registered with one? */
+    uint8_t has_context;
+    /** Do the GPU and the CPU share one range of addresses? */
+    uint8_t is_uva;
+    /** Does the GPU share the host's physical memory? */
+    uint8_t is_integrated;
+    /** Can the GPU reach pageable host memory? */
+    uint8_t is_cpu_memory_access_from_gpu_supported;
+    /** Can the CPU reach managed memory that resides on the GPU without moving it? */
+    uint8_t is_gpu_memory_access_from_cpu_supported;
+    /** Does the hardware have atomics between the GPU and the CPU? */
+    uint8_t is_cpu_gpu_atomic_supported;
+    /** Is there managed memory? */
+    uint8_t is_managed_memory_supported;
+    /** May the CPU touch managed memory while the GPU works? */
+    uint8_t is_concurrent_managed_access_supported;
+    /** Are there stream-ordered memory pools? */
+    uint8_t is_mempool_supported;
+    /** Do default requests come from the pool? */
+    uint8_t is_mempool_enabled;
+    /** Can memory and events be shared with other processes? */
+    uint8_t is_ipc_supported;
+    /** Is there virtual memory management? */
+    uint8_t is_virtual_memory_supported;
+    /** Can memory be exported as a dma-buf? */
+    uint8_t is_dma_buf_supported;
+} warp_device_info;
+
+/**
+ * How many devices there are: the CPU, the GPUs, and registered contexts.
+ *
+ * @param out  the count, at least 1.
+ * @return WARP_ERROR_NOT_INITIALIZED before warp_init().
+ */
+warp_status warp_device_get_count(size_t *out);
+
+/**
+ * How many GPUs there are.
+ *
+ * @param out  the count; 0 is no error.
+ */
+warp_status warp_device_get_cuda_count(size_t *out);
+
+/**
+ * The device at a place in the list: the CPU first, then the GPUs by number, then registered contexts in the order
+ * they came. Registering and removing change the places behind.
+ *
+ * @param index  0 to the count less one.
+ * @param out  the device.
+ * @return WARP_ERROR_NO_SUCH_DEVICE beyond the end.
+ */
+warp_status warp_device_get_at(size_t index,
+                               warp_device **out);
+
+/**
+ * Finds a device by its name.
+ *
+ * @param alias  "cpu"; "cuda:N"; a registered context's alias; "cuda" for the GPU whose context is current on
+ *     this thread (registered now if it is new), else the default device if that is a GPU, else the first GPU;
+ *     NULL for the default device.
+ * @param out  the device.
+ * @return WARP_ERROR_NO_SUCH_DEVICE when nothing has that name, with what there is and why in the message.
+ */
+warp_status warp_device_get(const char *alias,
+                            warp_device **out);
+
+/**
+ * Describes a device. Cheap.
+ *
+ * @param device  the device; NULL for the default.
+ * @param out  filled as far as its struct_size goes.
+ * @return WARP_ERROR_INVALID_HANDLE, WARP_ERROR_DEVICE_LOST when the device's context died.
+ */
+warp_status warp_device_get_info(const warp_device *device, warp_device_info *out);
+
+/**
+ * Asks for the memory of a device. A GPU whose context nobody uses is given one for the question only.
+ *
+ * @param device  the device; NULL for the default.
+ * @param out_free  bytes that are free: of the GPU, or of the host what can be had without swapping.
+ * @param out_total  all bytes.
+ * @return WARP_ERROR_DEVICE_LOST, WARP_ERROR_FORKED in a forked child, WARP_ERROR_DRIVER.
+ */
+warp_status warp_device_query_memory(const warp_device *device,
+                                     uint64_t *out_free,
+                                     uint64_t *out_total);
+
+/**
+ * The device's native context, a CUcontext. Makes the primary context of a GPU if this library had not retained
+ * it yet; it stays the library's, which keeps it.
+ *
+ * @param device  a CUDA device; NULL for the default.
+ * @param out  the context.
+ * @return WARP_ERROR_INVALID_ARGUMENT for the CPU.
+ */
+warp_status warp_device_get_native_context(const warp_device *device,
+                                           void **out);
+
+/**
+ * The device of a native context. One that is not in the table is registered: as "cuda:N.K", K counting from 0
+ * for each GPU, or under the alias that is given. The context stays its owner's, and should outlive what is
+ * allocated in it; when it dies the device is lost, and frees of what was there succeed quietly.
+ *
+ * @param native_context  a CUcontext.
+ * @param alias  a name of its own, UTF-8, up to 63 bytes, not "cpu", "cuda" or beginning with "cuda:"; NULL for
+ *     "cuda:N.K".
+ * @param out  the device.
+ * @return WARP_ERROR_INVALID_ARGUMENT for NULL, an alias that is taken or cannot be one, or a context that has
+ *     another name already; WARP_ERROR_DEVICE_LOST for a destroyed context.
+ */
+warp_status warp_device_from_context(void *native_context,
+                                     const char *alias,
+                                     warp_device **out);
+
+/**
+ * Takes a registered context out of the table. Its handle becomes stale; blocks that live there stay valid and
+ * can be freed while the context lives.
+ *
+ * @param device  a device that warp_device_from_context() registered.
+ * @return WARP_ERROR_INVALID_ARGUMENT for any other device.
+ */
+warp_status warp_device_remove(warp_device *device);
+
+/**
+ * The device that NULL means on this thread: what the thread chose, else what the process chose, else (worked
+ * out once) the device of the context that is current, else the first GPU, else the CPU.
+ *
+ * @param out  the device.
+ */
+warp_status warp_device_get_default(warp_device **out);
+
+/**
+ * Chooses the default device of the process: of every thread that has not chosen for itself. No context is made
+ * current.
+ *
+ * @param device  the device.
+ * @return WARP_ERROR_INVALID_ARGUMENT for NULL.
+ */
+warp_status warp_device_set_default(warp_device *device);
+
+/**
+ * Chooses the default device of the calling thread only.
+ *
+ * @param device  the device; NULL to go back to the process's choice.
+ */
+warp_status warp_device_set_for_thread(warp_device *device);
+
+/**
+ * The calling thread's own choice.
+ *
+ * @param out  the device, NULL when the thread has not chosen.
+ */
+warp_status warp_device_get_for_thread(warp_device **out);
+
+/**
+ * Waits until all work of the device's context is done; returns at once for the CPU and for a GPU that was not
+ * used yet. May block for as long as the work takes.
+ *
+ * @param device  the device; NULL for the default.
+ * @return WARP_ERROR_DEVICE_LOST also when a kernel faulted; WARP_ERROR_ILLEGAL_IN_CAPTURE while a stream of the
+ *     context is being captured.
+ */
+warp_status warp_device_synchronize(warp_device *device);
+
+/* ================================================================================================
+ * Streams
+ *
+ * Work on a GPU is ordered by streams. Each device has one default stream, made when it is first needed and shared
+ * by all threads; a thread can put another in its place for itself. NULL, wherever a stream is expected, is the
+ * device's current stream. The CPU has one pseudo-stream a thread, on which everything is done when a call returns.
+ * ================================================================================================ */
+
+/** A stream. Good until it is released or the library is shut down. */
+typedef struct warp_stream warp_stream;
+
+/** The stream takes no part in the ordering with the legacy default stream. */
+#define WARP_STREAM_NON_BLOCKING 1u
+
+/** How a stream should be. All zero but struct_size is the default: blocking, of ordinary priority. */
+typedef struct warp_stream_options {
+    /** sizeof(warp_stream_options), set by the caller. */
+    size_t struct_size;
+    /** WARP_STREAM_… bits. */
+    uint32_t flags;
+    /** 0 is ordinary, lower numbers come first; the range is the driver's. */
+    int32_t priority;
+} warp_stream_options;
+
+/** What is known of a stream. */
+typedef struct warp_stream_info {
+    /** sizeof(warp_stream_info), set by the caller. */
+    size_t struct_size;
+    /** Its device. */
+    warp_device *device;
+    /** The CUstream; NULL for the CPU's. */
+    void *native;
+    /** A number that no other stream of the process ever gets; for the CPU's, the calling thread's. */
+    uint64_t id;
+    /** Its priority. */
+    int32_t priority;
+    /** Does it take no part in the ordering with the legacy default stream? */
+    uint8_t is_non_blocking;
+    /** Was it made by this library, which destroys it when it is released? */
+    uint8_t is_owned;
+} warp_stream_info;
+
+/**
+ * Makes a stream. Makes the device's context if there is none yet.
+ *
+ * @param device  a CUDA device; NULL for the default.
+ * @param options  how it should be; NULL for the defaults.
+ * @param out  the stream, to be given back with warp_stream_release().
+ * @return WARP_ERROR_INVALID_ARGUMENT for the CPU, unknown flags or a priority outside of the device's range.
+ */
+warp_status warp_stream_create(warp_device *device,
+                               const warp_stream_options *options,
+                               warp_stream **out);
+
+/**
+ * Gives a handle to a stream that other code made and goes on owning. The native stream must outlive the handle:
+ * the driver crashes when it is given a stream that was destroyed, and nobody can ask it beforehand. Release the
+ * handle first; blocks that were used on the stream can be freed at any time after that.
+ *
+ * @param device  the device of the stream's context; NULL for the default.
+ * @param native_stream  a CUstream; NULL or 1 is the legacy default stream of the device's context, 2 is the
+ *     calling thread's own default stream, whichever thread uses the handle.
+ * @param out  the handle, to be given back with warp_stream_release().
+ * @return WARP_ERROR_INVALID_ARGUMENT for the CPU or a stream of another context.
+ */
+warp_status warp_stream_wrap(warp_device *device,
+                             void *native_stream,
+                             warp_stream **out);
+
+/**
+ * Gives a stream back. The handle is stale at once; a stream of the library is destroyed, after the calls that are
+ * using it on other threads, and work that was put on it goes on to its end. Does not wait.
+ *
+ * @param stream  a stream of warp_stream_create() or warp_stream_wrap(); NULL does nothing.
+ * @return WARP_ERROR_INVALID_ARGUMENT for a device's default stream.
+ */
+warp_status warp_stream_release(warp_stream *stream);
+
+/**
+ * Describes a stream. Cheap.
+ *
+ * @param stream  the stream.
+ * @param out  filled as far as its struct_size goes.
+ */
+warp_status warp_stream_get_info(const warp_stream *stream, warp_stream_info *out);
+
+/**
+ * The stream that work of this thread on the device goes to when a call names none. Made now if it is the device's
+ * default stream and there is none yet.
+ *
+ * @param device  the device; NULL for the default.
+ * @param out  the stream; it is not to be released on account of this call.
+ */
+warp_status warp_stream_get_current(warp_device *device,
+                                    warp_stream **out);
+
+/**
+ * Makes a stream the current one of the device for the calling thread. When it is released, the device's default
+ * stream takes its place.
+ *
+ * @param device  the device; NULL for the default.
+ * @param stream  a stream of that device; NULL for the device's default stream.
+ * @return WARP_ERROR_INVALID_ARGUMENT for a stream of another device; WARP_ERROR_NOT_SUPPORTED when the thread has
+ *     a stream of its own on 32 other devices.
+ */
+warp_status warp_stream_set_current(warp_device *device,
+                                    warp_stream *stream);
+
+/**
+ * Waits until everything that was put on the stream is done.
+ *
+ * @param stream  the stream; NULL for the current one of the default device.
+ * @return WARP_ERROR_ILLEGAL_IN_CAPTURE while the stream is being captured; WARP_ERROR_DEVICE_LOST also when a
+ *     kernel faulted.
+ */
+warp_status warp_stream_synchronize(warp_stream *stream);
+
+/**
+ * Whether everything that was put on the stream is done. Does not wait.
+ *
+ * @param stream  the stream; NULL for the current one of the default device.
+ * @param out  1 when it is, 0 when work is pending.
+ */
+warp_status warp_stream_query_idle(warp_stream *stream, uint8_t *out);
+
+/* ================================================================================================
+ * Memory
+ *
+ * Blocks of bytes of any kind on any device, found again by their address alone: a free, a copy and a question need
+ * nothing but a pointer. Every block is in the library's ledger from its allocation to its free.
+ * ================================================================================================ */
+
+/** Where memory comes from. Says nothing about where it resides, or who may touch it now. */
+typedef int32_t warp_memory_kind;
+
+/** Not known, or the device's choice. */
+#define WARP_MEMORY_UNKNOWN 0
+/** Ordinary host memory. */
+#define WARP_MEMORY_HOST 1
+/** Page-locked host memory, or host memory that was registered with CUDA. */
+#define WARP_MEMORY_PINNED 2
+/** Plain device memory. */
+#define WARP_MEMORY_CUDA_DEVICE 3
+/** Memory of a stream-ordered pool, or of a graph. */
+#define WARP_MEMORY_CUDA_MEMPOOL 4
+/** Managed memory. */
+#define WARP_MEMORY_CUDA_MANAGED 5
+
+/** The rule that governs who may touch a block. */
+typedef int32_t warp_access_rule;
+
+/** Not known. */
+#define WARP_ACCESS_RULE_UNKNOWN 0
+/** Host memory: the CPU, and GPUs that reach pageable memory. */
+#define WARP_ACCESS_RULE_PAGEABLE 1
+/** Page-locked memory: the CPU and every GPU with unified addressing. */
+#define WARP_ACCESS_RULE_PINNED 2
+/** Device memory: its GPU, and GPUs with peer access to its context. */
+#define WARP_ACCESS_RULE_PEER 3
+/** Pool memory: its GPU, and GPUs that the pool gives access. */
+#define WARP_ACCESS_RULE_POOL 4
+/** A mapping of virtual memory management: those that it was mapped for. */
+#define WARP_ACCESS_RULE_MAPPING 5
+/** A graph's memory: those that could when it was captured. */
+#define WARP_ACCESS_RULE_GRAPH_FIXED 6
+/** Managed memory: GPUs that support it, and the CPU by the GPU's capabilities. */
+#define WARP_ACCESS_RULE_MANAGED 7
+
+/** What to allocate. All zero but struct_size is the default. */
+typedef struct warp_alloc_options {
+    /** sizeof(warp_alloc_options), set by the caller. */
+    size_t struct_size;
+    /** A power of two, in bytes; 0 for the kind's own (64 for HOST, 256 for the others). */
+    uint64_t alignment;
+    /**
+     * A name for what the block is, for statistics and messages; copied, up to 65536 different ones are told apart.
+     * NULL for none.
+     */
+    const char *tag;
+    /**
+     * The stream that the block belongs to, of the same device: work there may use it at once, and its free comes
+     * after that work. NULL for the device's current stream.
+     */
+    warp_stream *stream;
+    /**
+     * WARP_MEMORY_HOST or _PINNED on the CPU, _CUDA_DEVICE, _CUDA_MEMPOOL or _CUDA_MANAGED on a GPU; 0 for what the
+     * device has switched on.
+     */
+    warp_memory_kind kind;
+} warp_alloc_options;
+
+/** What is known of a block that is freed: a mistake is found before anything is freed. */
+typedef struct warp_free_options {
+    /** sizeof(warp_free_options), set by the caller. */
+    size_t struct_size;
+    /** The size of the allocation; 0 is not checked. */
+    uint64_t size;
+    /** What alignment the block must have at least; 0 is not checked. */
+    uint64_t alignment;
+    /**
+     * A stream that uses the block and that the library does not know of; NULL for none. The free comes after its
+     * work as well.
+     */
+    warp_stream *stream;
+} warp_free_options;
+
+/** What an address is. */
+typedef struct warp_pointer_info {
+    /** sizeof(warp_pointer_info), set by the caller. */
+    size_t struct_size;
+    /** First address of the block; NULL when the address is unknown. */
+    void *base;
+    /** Bytes of the block. */
+    uint64_t size;
+    /** Alignment that the block was given; 0 when it is not the library's. */
+    uint64_t alignment;
+    /**
+     * The device that the block belongs to; NULL when it is unknown, or that device is no longer in the table.
+     */
+    warp_device *device;
+    /** The tag it was allocated with, NULL for none; lasts as long as the process. */
+    const char *tag;
+    /** Id of the stream that the block belongs to, 0 for none. */
+    uint64_t stream_id;
+    /** Id of the context that the block belongs to, 0 for none. */
+    uint64_t context_id;
+    /** The GPU's number, -1 for host memory and when unknown. */
+    int32_t ordinal;
+    /** Where it comes from. */
+    warp_memory_kind kind;
+    /** What governs who may touch it. */
+    warp_access_rule rule;
+    /** Is it a block of this library, to be freed with warp_free()? */
+    uint8_t is_owned;
+    /** Did the context that it was allocated in die? Then only a free is left to do. */
+    uint8_t is_lost;
+} warp_pointer_info;
+
+/**
+ * Counts of blocks, kept by the library for what it allocated. The driver's own figures for a pool are others: they
+ * count every user of it, and what it keeps.
+ */
+typedef struct warp_statistics {
+    /** sizeof(warp_statistics), set by the caller. */
+    size_t struct_size;
+    /** Bytes of live blocks, as they were asked for. */
+    uint64_t live_bytes;
+    /**
+     * The most that live_bytes was since the start or the last reset. For all kinds together, the sum of theirs.
+     */
+    uint64_t peak_bytes;
+    /** Live blocks. */
+    uint64_t live_blocks;
+    /** Allocations that were served. */
+    uint64_t allocations;
+    /** Blocks that were freed. */
+    uint64_t frees;
+    /** Blocks that other code freed behind the library's back, found out when their address came again. */
+    uint64_t stale_blocks;
+} warp_statistics;
+
+/**
+ * Allocates memory of the kind that the device has switched on: host memory on the CPU; on a GPU pool memory on the
+ * current stream, or plain device memory where there are no pools or they are off.
+ *
+ * @param device  the device; NULL for the default.
+ * @param size  bytes; 0 succeeds with NULL, and nobody is asked.
+ * @param out  the first address, to be given to warp_free(). Aligned to 256 bytes, 64 on the CPU. The contents are
+ *     undefined.
+ * @return WARP_ERROR_OUT_OF_MEMORY with what was asked and what there is, after freed blocks were waited for and the
+ *     pools trimmed; WARP_ERROR_SIZE_OVERFLOW above 2^63 - 1; WARP_ERROR_ILLEGAL_IN_CAPTURE while the stream is
+ *     being captured, which goes on unharmed.
+ */
+warp_status warp_alloc(warp_device *device,
+                       uint64_t size,
+                       void **out);
+
+/**
+ * Allocates memory of a kind, on a stream, with an alignment and a tag.
+ *
+ * @param device  the device; NULL for the default.
+ * @param size  bytes; 0 succeeds with NULL, and nobody is asked.
+ * @param options  what to allocate; NULL is warp_alloc().
+ * @param out  the first address, to be given to warp_free().
+ * @return as warp_alloc(), and WARP_ERROR_BAD_ALIGNMENT for no power of two; WARP_ERROR_INVALID_ARGUMENT for a kind
+ *     that is unknown or of the other sort of device, or a stream of another device; WARP_ERROR_NOT_SUPPORTED for
+ *     pools, managed or page-locked memory where there are none: it is never replaced by another kind.
+ */
+warp_status warp_alloc_with(warp_device *device,
+                            uint64_t size,
+                            const warp_alloc_options *options,
+                            void **out);
+
+/**
+ * Frees a block, on any thread and with any context current. The memory is used again only after the work on the
+ * stream that it belongs to, and on every stream that the library saw it used on; for other streams see
+ * warp_pointer_record_stream(). Pool memory goes back in stream order without waiting; plain, managed and page-locked
+ * memory at once when those streams are idle, else later, on a call that looks.
+ *
+ * @param ptr  the first address of a live block; NULL does nothing.
+ * @return with nothing freed: WARP_ERROR_UNKNOWN_POINTER for memory that is not the library's,
+ *     WARP_ERROR_INTERIOR_POINTER, WARP_ERROR_DOUBLE_FREE for a block that was freed a short while ago. After the last
+ *     warp_shutdown() frees still work. In a forked child, at exit and when the driver is gone they succeed quietly.
+ */
+warp_status warp_free(void *ptr);
+
+/**
+ * Frees a block as warp_free() does, after checking what the caller says of it.
+ *
+ * @param ptr  the first address of a live block; NULL does nothing.
+ * @param options  what to check; NULL is warp_free().
+ * @return as warp_free(), and with nothing freed: WARP_ERROR_SIZE_MISMATCH, WARP_ERROR_BAD_ALIGNMENT,
+ *     WARP_ERROR_INVALID_HANDLE for the stream.
+ */
+warp_status warp_free_with(void *ptr, const warp_free_options *options);
+
+/**
+ * Tells that work on a stream uses a block, so that its free comes after that work. The library knows by itself of
+ * what it puts on streams: fills and copies; kernels on other streams than the block's own are the caller's to name.
+ *
+ * @param ptr  any address inside a block of the library.
+ * @param stream  the stream; NULL for the current one of the default device.
+ * @return WARP_ERROR_UNKNOWN_POINTER, WARP_ERROR_INVALID_HANDLE.
+ */
+warp_status warp_pointer_record_stream(const void *ptr,
+                                       warp_stream *stream);
+
+/**
+ * Tells what an address is: from the ledger for blocks of the library, at the cost of a lookup; else from the
+ * driver. Interior addresses are as good as the first. An address that nobody knows is no error: its kind is
+ * WARP_MEMORY_UNKNOWN.
+ *
+ * @param ptr  any address; NULL is unknown.
+ * @param out  filled as far as its struct_size goes.
+ */
+warp_status warp_pointer_get_info(const void *ptr, warp_pointer_info *out);
+
+/**
+ * Fills memory with repetitions of a pattern. Host memory is filled when the call returns; memory of a GPU, managed
+ * memory included, in the order of the stream.
+ *
+ * @param ptr  the first byte to fill, inside any block, or any memory that the CPU or the stream's GPU can write.
+ * @param size  bytes to fill, a multiple of pattern_size; 0 does nothing.
+ * @param pattern  the bytes to repeat; they are read before the call returns.
+ * @param pattern_size  how many, at least 1.
+ * @param stream  where to put it; NULL for the current stream of the memory's device.
+ * @return WARP_ERROR_INVALID_ARGUMENT for a range that passes the end of its block, or sizes that do not divide.
+ */
+warp_status warp_memory_fill(void *ptr,
+                             uint64_t size,
+                             const void *pattern,
+                             uint64_t pattern_size,
+                             warp_stream *stream);
+
+/**
+ * Copies bytes between any two places: host and GPUs, any kinds, with or without access between the GPUs. Between
+ * host memory the copy has happened when the call returns; else it happens in the order of the stream, and pageable
+ * host memory is read, or written, before the call returns. The caller orders the copy after what produced the
+ * source.
+ *
+ * @param dest  where to.
+ * @param src  where from.
+ * @param size  bytes; 0 does nothing.
+ * @param stream  where to put it, of either device; NULL for the current stream of the destination's GPU, else of
+ *     the source's.
+ * @return WARP_ERROR_INVALID_ARGUMENT for NULL or a range that passes the end of its block.
+ */
+warp_status warp_memory_copy(void *dest,
+                             const void *src,
+                             uint64_t size,
+                             warp_stream *stream);
+
+/**
+ * Counts of the library's blocks of one kind on a device.
+ *
+ * @param device  the device; NULL for the default. Page-locked memory belongs to the CPU.
+ * @param kind  the kind; WARP_MEMORY_UNKNOWN for all of them together.
+ * @param out  filled as far as its struct_size goes.
+ */
+warp_status warp_statistics_get(const warp_device *device,
+                                warp_memory_kind kind,
+                                warp_statistics *out);
+
+/**
+ * Lets the peaks of a device's counts begin again at what is live now.
+ *
+ * @param device  the device; NULL for the default.
+ */
+warp_status warp_statistics_reset_peak(warp_device *device);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* WARPMEM_H */

@@ -1,0 +1,369 @@
+//! Copies of every shape. All end up as one kind of work: rows of bytes in slices.
+use crate::attribute;
+use crate::call::{Entry, In, Session, call};
+use crate::codes::{self, Code};
+use crate::work::{Copy, Layout, Operand, Shape, Work};
+
+/// What an address parameter may be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Memory that the driver knows.
+    Device,
+    /// Memory of the program or of the driver.
+    Any,
+}
+
+/// Where the work goes: the legacy stream, and the call comes back when it is done; or a stream.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    Synchronous,
+    Stream(u64),
+}
+
+/// The stream for an order, and its context.
+pub fn stream_for(session: &mut Session, order: Order) -> Result<(u64, u64), Code> {
+    let number = match order {
+        Order::Synchronous => {
+            let context = session.current()?.handle;
+            session.legacy_stream(context)?
+        }
+        Order::Stream(handle) => session.stream(handle)?,
+    };
+    let stream = session.streams.get(&number).ok_or(codes::INVALID_HANDLE)?;
+    Ok((number, stream.context))
+}
+
+/// Resolves an operand of a kind.
+pub fn operand(
+    session: &Session,
+    address: u64,
+    span: u64,
+    side: Side,
+    context: u64,
+    checked: bool,
+) -> Result<Operand, Code> {
+    let operand = session.operand(address, span, context, checked)?;
+    let pageable_access = || {
+        let device = session.context(context).map(|context| context.device).unwrap_or_default();
+        session.devices[device].gpu.has(attribute::PAGEABLE_MEMORY_ACCESS)
+    };
+    if side == Side::Device && operand.pageable() && !pageable_access() {
+        return Err(codes::INVALID_VALUE);
+    }
+    Ok(operand)
+}
+
+fn submit(session: &mut Session, number: u64, order: Order, mut copy: Copy) {
+    let back_to_program = copy.to.pageable();
+    if copy.from.pageable()
+        && order != Order::Synchronous
+        && let Some(span) = copy.from_layout.span(copy.shape)
+        && !session.busy.is_empty()
+    {
+        copy.from.stage(span as usize);
+    }
+    session.submit(number, Vec::new(), Work::Copy(Box::new(copy)));
+    // A copy to pageable memory, as one without a stream, is done when the call comes back.
+    if order == Order::Synchronous || back_to_program {
+        let end = session.end_of(number);
+        session.wait_for(&[end]);
+    }
+}
+
+struct Linear {
+    to: (u64, Side),
+    from: (u64, Side),
+    bytes: usize,
+    order: Order,
+    /// Pool and mapped memory has to be accessible to the stream's device.
+    checked: bool,
+}
+
+fn linear(session: &mut Session, asked: &Linear) -> Result<(), Code> {
+    let (number, context) = stream_for(session, asked.order)?;
+    let mut pieces = Vec::new();
+    let mut done = 0;
+    while done < asked.bytes as u64 {
+        let (to, from) = (asked.to.0.wrapping_add(done), asked.from.0.wrapping_add(done));
+        let part = session.extent(to).min(session.extent(from)).min(asked.bytes as u64 - done);
+        pieces.push(Copy {
+            to: operand(session, to, part, asked.to.1, context, asked.checked)?,
+            from: operand(session, from, part, asked.from.1, context, asked.checked)?,
+            shape: Shape::line(part as usize),
+            to_layout: Layout::default(),
+            from_layout: Layout::default(),
+        });
+        done += part;
+    }
+    for piece in pieces {
+        submit(session, number, asked.order, piece);
+    }
+    Ok(())
+}
+
+fn copy_line(entry: &'static Entry, to: (u64, Side), from: (u64, Side), bytes: usize, order: Order) -> Code {
+    let stream = if let Order::Stream(stream) = order { stream } else { 0 };
+    call(entry, [to.0, from.0, bytes as u64, stream], |session| {
+        linear(session, &Linear { to, from, bytes, order, checked: true })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemcpy(to: u64, from: u64, bytes: usize) -> u32 {
+    static E: Entry = Entry::new("cuMemcpy");
+    copy_line(&E, (to, Side::Any), (from, Side::Any), bytes, Order::Synchronous)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: u64) -> u32 {
+    static E: Entry = Entry::new("cuMemcpyAsync");
+    copy_line(&E, (to, Side::Any), (from, Side::Any), bytes, Order::Stream(stream))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemcpyHtoD_v2(to: u64, from: u64, bytes: usize) -> u32 {
+    static E: Entry = Entry::new("cuMemcpyHtoD_v2");
+    copy_line(&E, (to, Side::Device), (from, Side::Any), bytes, Order::Synchronous)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemcpyDtoH_v2(to: u64, from: u64, bytes: usize) -> u32 {
+    static E: Entry = Entry::new("cuMemcpyDtoH_v2");
+    copy_line(&E, (to, Side::Any), (from, Side::Device), bytes, Order::Synchronous)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemcpyDtoD_v2(to: u64, from: u64, bytes: usize) -> u32 {
+    static E: Entry = Entry::new("cuMemcpyDtoD_v2");
+    copy_line(&E, (to, Side::Device), (from, Side::Device), bytes, Order::Synchronous)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemcpyHtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) -> u32 {
+    static E: Entry = Entry::new("cuMemcpyHtoDAsync_v2");
+    copy_line(&E, (to, Side::Device), (from, Side::Any), bytes, Order::Stream(stream))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemcpyDtoHAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) -> u32 {
+    static E: Entry = Entry::new("cuMemcpyDtoHAsync_v2");
+    copy_line(&E, (to, Side::Any), (from, Side::Device), bytes, Order::Stream(stream))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) -> u32 {
+    static E: Entry = Entry::new("cuMemcpyDtoDAsync_v2");
+    copy_line(&E, (to, Side::Device), (from, Side::Device), bytes, Order::Stream(stream))
+}
+
+/// A copy between contexts needs no access: the driver stages it where it has to.
+fn peer_line(entry: &'static Entry, to: (u64, u64), from: (u64, u64), bytes: usize, order: Order) -> Code {
+    let stream = if let Order::Stream(stream) = order { stream } else { 0 };
+    call(entry, [to.0, to.1, from.0, from.1, bytes as u64, stream], |session| {
+        session.context(to.1)?;
+        session.context(from.1)?;
+        let (to, from) = ((to.0, Side::Device), (from.0, Side::Device));
+        linear(session, &Linear { to, from, bytes, order, checked: false })
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemcpyPeer(to: u64, to_context: u64, from: u64, from_context: u64, bytes: usize) -> u32 {
+    static E: Entry = Entry::new("cuMemcpyPeer");
+    peer_line(&E, (to, to_context), (from, from_context), bytes, Order::Synchronous)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemcpyPeerAsync(
+    to: u64,
+    to_context: u64,
+    from: u64,
+    from_context: u64,
+    bytes: usize,
+    stream: u64,
+) -> u32 {
+    static E: Entry = Entry::new("cuMemcpyPeerAsync");
+    peer_line(&E, (to, to_context), (from, from_context), bytes, Order::Stream(stream))
+}
+
+/// One side of `CUDA_MEMCPY2D`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Plane {
+    x: usize,
+    y: usize,
+    kind: u32,
+    host: u64,
+    device: u64,
+    array: u64,
+    pitch: usize,
+}
+
+/// `CUDA_MEMCPY2D`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Copy2D {
+    from: Plane,
+    to: Plane,
+    width: usize,
+    height: usize,
+}
+
+/// One side of `CUDA_MEMCPY3D` and `CUDA_MEMCPY3D_PEER`, whose reserved word is the context.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Volume {
+    x: usize,
+    y: usize,
+    z: usize,
+    lod: usize,
+    kind: u32,
+    host: u64,
+    device: u64,
+    array: u64,
+    context: u64,
+    pitch: usize,
+    height: usize,
+}
+
+/// `CUDA_MEMCPY3D` and `CUDA_MEMCPY3D_PEER`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Copy3D {
+    from: Volume,
+    to: Volume,
+    width: usize,
+    height: usize,
+    depth: usize,
+}
+
+impl Plane {
+    fn volume(self) -> Volume {
+        let Plane { x, y, kind, host, device, array, pitch } = self;
+        Volume { x, y, z: 0, lod: 0, kind, host, device, array, context: 0, pitch, height: 0 }
+    }
+}
+
+/// A place in a volume.
+struct Corner {
+    address: u64,
+    side: Side,
+    layout: Layout,
+}
+
+impl Volume {
+    fn corner(&self, shape: Shape) -> Result<Corner, Code> {
+        let (address, side) = match self.kind {
+            1 => (self.host, Side::Any),
+            2 => (self.device, Side::Device),
+            4 => (self.device, Side::Any),
+            3 => return Err(codes::NOT_SUPPORTED),
+            _ => return Err(codes::INVALID_VALUE),
+        };
+        let pitch = if self.pitch == 0 { shape.width } else { self.pitch };
+        let height = if self.height == 0 { shape.height } else { self.height };
+        let too_narrow = shape.height > 1 && pitch < self.x.saturating_add(shape.width);
+        let too_low = shape.depth > 1 && height < self.y.saturating_add(shape.height);
+        if self.lod != 0 || too_narrow || too_low {
+            return Err(codes::INVALID_VALUE);
+        }
+        let skip = || {
+            let slice = pitch.checked_mul(height)?;
+            let bytes =
+                slice.checked_mul(self.z)?.checked_add(pitch.checked_mul(self.y)?)?.checked_add(self.x)?;
+            Some((address.checked_add(bytes as u64)?, slice))
+        };
+        let (address, slice) = skip().ok_or(codes::INVALID_VALUE)?;
+        Ok(Corner { address, side, layout: Layout { pitch, slice } })
+    }
+}
+
+fn volume(session: &mut Session, asked: &Copy3D, order: Order, checked: bool) -> Result<(), Code> {
+    let (number, context) = stream_for(session, order)?;
+    let shape = Shape { width: asked.width, height: asked.height, depth: asked.depth };
+    if shape.is_empty() {
+        return Ok(());
+    }
+    let (to, from) = (asked.to.corner(shape)?, asked.from.corner(shape)?);
+    let to_span = to.layout.span(shape).ok_or(codes::INVALID_VALUE)?;
+    let from_span = from.layout.span(shape).ok_or(codes::INVALID_VALUE)?;
+    let copy = Copy {
+        to: operand(session, to.address, to_span, to.side, context, checked)?,
+        from: operand(session, from.address, from_span, from.side, context, checked)?,
+        shape,
+        to_layout: to.layout,
+        from_layout: from.layout,
+    };
+    submit(session, number, order, copy);
+    Ok(())
+}
+
+fn copy_2d(entry: &'static Entry, asked: In<Copy2D>, order: Order) -> Code {
+    let stream = if let Order::Stream(stream) = order { stream } else { 0 };
+    call(entry, [asked.address(), stream], |session| {
+        let Copy2D { from, to, width, height } = asked.get()?;
+        volume(
+            session,
+            &Copy3D { from: from.volume(), to: to.volume(), width, height, depth: 1 },
+            order,
+            true,
+        )
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemcpy2D_v2(asked: In<Copy2D>) -> u32 {
+    static E: Entry = Entry::new("cuMemcpy2D_v2");
+    copy_2d(&E, asked, Order::Synchronous)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemcpy2DUnaligned_v2(asked: In<Copy2D>) -> u32 {
+    static E: Entry = Entry::new("cuMemcpy2DUnaligned_v2");
+    copy_2d(&E, asked, Order::Synchronous)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemcpy2DAsync_v2(asked: In<Copy2D>, stream: u64) -> u32 {
+    static E: Entry = Entry::new("cuMemcpy2DAsync_v2");
+    copy_2d(&E, asked, Order::Stream(stream))
+}
+
+fn copy_3d(entry: &'static Entry, asked: In<Copy3D>, order: Order, peer: bool) -> Code {
+    let stream = if let Order::Stream(stream) = order { stream } else { 0 };
+    call(entry, [asked.address(), stream], |session| {
+        let asked = asked.get()?;
+        if peer {
+            for side in [&asked.from, &asked.to] {
+                if side.kind == 2 {
+                    session.context(side.context)?;
+                }
+            }
+        }
+        volume(session, &asked, order, !peer)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemcpy3D_v2(asked: In<Copy3D>) -> u32 {
+    static E: Entry = Entry::new("cuMemcpy3D_v2");
+    copy_3d(&E, asked, Order::Synchronous, false)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemcpy3DAsync_v2(asked: In<Copy3D>, stream: u64) -> u32 {
+    static E: Entry = Entry::new("cuMemcpy3DAsync_v2");
+    copy_3d(&E, asked, Order::Stream(stream), false)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemcpy3DPeer(asked: In<Copy3D>) -> u32 {
+    static E: Entry = Entry::new("cuMemcpy3DPeer");
+    copy_3d(&E, asked, Order::Synchronous, true)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemcpy3DPeerAsync(asked: In<Copy3D>, stream: u64) -> u32 {
+    static E: Entry = Entry::new("cuMemcpy3DPeerAsync");
+    copy_3d(&E, asked, Order::Stream(stream), true)
+}

@@ -1,0 +1,132 @@
+//! Events.
+use std::time::Instant;
+
+use crate::call::{Entry, Out, Session, call};
+use crate::codes::{self, Code};
+use crate::event::{self, Event};
+use crate::work::Work;
+
+/// Blocking sync, disable timing, interprocess.
+const FLAGS: u32 = 7;
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuEventCreate(event: Out<u64>, flags: u32) -> u32 {
+    static E: Entry = Entry::new("cuEventCreate");
+    call(&E, [event.address(), u64::from(flags)], |session| {
+        event.check()?;
+        let current = session.current()?;
+        let (context, context_id) = (current.handle, current.id);
+        let shared_with_timing = flags & event::INTERPROCESS != 0 && flags & event::DISABLE_TIMING == 0;
+        if flags & !FLAGS != 0 || shared_with_timing {
+            return Err(codes::INVALID_VALUE);
+        }
+        let handle = session.events.insert(|_| Event {
+            context,
+            context_id,
+            flags,
+            recorded: false,
+            marks: Vec::new(),
+            generation: 0,
+            reached: None,
+        })?;
+        event.put(handle)
+    })
+}
+
+fn record(session: &mut Session, event: u64, stream: u64) -> Result<(), Code> {
+    let number = session.stream(stream)?;
+    let context_id = session.streams.get(&number).ok_or(codes::INVALID_HANDLE)?.context_id;
+    if session.event(event)?.context_id != context_id {
+        return Err(codes::INVALID_HANDLE);
+    }
+    let generation = session.fresh_id();
+    if let Some(event) = session.events.get_mut(event) {
+        event.generation = generation;
+        event.recorded = true;
+        event.reached = None;
+    }
+    session.submit(number, Vec::new(), Work::Record { event, generation });
+    let mark = session.end_of(number);
+    if let Some(event) = session.events.get_mut(event) {
+        event.marks.clear();
+        event.marks.push(mark);
+    }
+    Ok(())
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuEventRecord(event: u64, stream: u64) -> u32 {
+    static E: Entry = Entry::new("cuEventRecord");
+    call(&E, [event, stream], |session| record(session, event, stream))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuEventRecordWithFlags(event: u64, stream: u64, flags: u32) -> u32 {
+    static E: Entry = Entry::new("cuEventRecordWithFlags");
+    call(&E, [event, stream, u64::from(flags)], |session| {
+        if flags > 1 {
+            return Err(codes::INVALID_VALUE);
+        }
+        record(session, event, stream)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuEventQuery(event: u64) -> u32 {
+    static E: Entry = Entry::new("cuEventQuery");
+    call(&E, [event], |session| {
+        let done = session.event_done(session.event(event)?);
+        if done { Ok(()) } else { Err(codes::NOT_READY) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuEventSynchronize(event: u64) -> u32 {
+    static E: Entry = Entry::new("cuEventSynchronize");
+    call(&E, [event], |session| {
+        let asked = session.event(event)?;
+        let (marks, context) = (asked.marks.clone(), asked.context);
+        session.wait_for(&marks);
+        if let Some(device) = session.contexts.get(context).map(|context| context.device) {
+            session.release_pools(device);
+        }
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuEventDestroy_v2(event: u64) -> u32 {
+    static E: Entry = Entry::new("cuEventDestroy_v2");
+    call(&E, [event], |session| session.events.remove(event).map(|_| ()).ok_or(codes::INVALID_HANDLE))
+}
+
+fn elapsed(entry: &'static Entry, milliseconds: Out<f32>, start: u64, end: u64) -> Code {
+    call(entry, [milliseconds.address(), start, end], |session| {
+        milliseconds.check()?;
+        let time = |event: u64| -> Result<Instant, Code> {
+            let event = session.event(event)?;
+            if event.flags & event::DISABLE_TIMING != 0 || !event.recorded {
+                return Err(codes::INVALID_HANDLE);
+            }
+            event.reached.ok_or(codes::NOT_READY)
+        };
+        let (start, end) = (time(start)?, time(end)?);
+        let span = match end.checked_duration_since(start) {
+            Some(span) => span.as_secs_f64(),
+            None => -start.duration_since(end).as_secs_f64(),
+        };
+        milliseconds.put((span * 1e3) as f32)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuEventElapsedTime(milliseconds: Out<f32>, start: u64, end: u64) -> u32 {
+    static E: Entry = Entry::new("cuEventElapsedTime");
+    elapsed(&E, milliseconds, start, end)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuEventElapsedTime_v2(milliseconds: Out<f32>, start: u64, end: u64) -> u32 {
+    static E: Entry = Entry::new("cuEventElapsedTime_v2");
+    elapsed(&E, milliseconds, start, end)
+}

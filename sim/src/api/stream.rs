@@ -1,0 +1,177 @@
+//! Streams: made, asked, waited for; host functions; the thread's capture mode.
+use crate::call::{Entry, Out, call};
+use crate::codes::{self, Code};
+use crate::stream::NON_BLOCKING;
+use crate::thread;
+use crate::work::{HostFunction, Work};
+
+pub const GREATEST_PRIORITY: i32 = -5;
+
+fn create(entry: &'static Entry, stream: Out<u64>, flags: u32, priority: i32) -> Code {
+    call(entry, [stream.address(), u64::from(flags), priority as u64], |session| {
+        stream.check()?;
+        if flags & !NON_BLOCKING != 0 {
+            return Err(codes::INVALID_VALUE);
+        }
+        let handle = session.create_stream(flags, priority.clamp(GREATEST_PRIORITY, 0))?;
+        stream.put(handle)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamCreate(stream: Out<u64>, flags: u32) -> u32 {
+    static E: Entry = Entry::new("cuStreamCreate");
+    create(&E, stream, flags, 0)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamCreateWithPriority(stream: Out<u64>, flags: u32, priority: i32) -> u32 {
+    static E: Entry = Entry::new("cuStreamCreateWithPriority");
+    create(&E, stream, flags, priority)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamDestroy_v2(stream: u64) -> u32 {
+    static E: Entry = Entry::new("cuStreamDestroy_v2");
+    call(&E, [stream], |session| {
+        if stream <= 2 {
+            return Err(codes::INVALID_HANDLE);
+        }
+        let number = session.stream(stream)?;
+        session.destroy_stream(number);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamSynchronize(stream: u64) -> u32 {
+    static E: Entry = Entry::new("cuStreamSynchronize");
+    call(&E, [stream], |session| {
+        let number = session.stream(stream)?;
+        session.synchronize_stream(number);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamQuery(stream: u64) -> u32 {
+    static E: Entry = Entry::new("cuStreamQuery");
+    call(&E, [stream], |session| {
+        let number = session.stream(stream)?;
+        let idle = session.streams.get(&number).is_none_or(crate::stream::Stream::idle);
+        if idle { Ok(()) } else { Err(codes::NOT_READY) }
+    })
+}
+
+/// Answers a question about a stream.
+fn ask<T>(entry: &'static Entry, stream: u64, out: Out<T>, answer: fn(&crate::stream::Stream) -> T) -> Code {
+    call(entry, [stream, out.address()], |session| {
+        let number = session.stream(stream)?;
+        let stream = session.streams.get(&number).ok_or(codes::INVALID_HANDLE)?;
+        out.put(answer(stream))
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamGetId(stream: u64, id: Out<u64>) -> u32 {
+    static E: Entry = Entry::new("cuStreamGetId");
+    ask(&E, stream, id, |stream| stream.number)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamGetCtx(stream: u64, context: Out<u64>) -> u32 {
+    static E: Entry = Entry::new("cuStreamGetCtx");
+    ask(&E, stream, context, |stream| stream.context)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamGetFlags(stream: u64, flags: Out<u32>) -> u32 {
+    static E: Entry = Entry::new("cuStreamGetFlags");
+    ask(&E, stream, flags, |stream| stream.flags)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamGetPriority(stream: u64, priority: Out<i32>) -> u32 {
+    static E: Entry = Entry::new("cuStreamGetPriority");
+    ask(&E, stream, priority, |stream| stream.priority)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamGetDevice(stream: u64, device: Out<i32>) -> u32 {
+    static E: Entry = Entry::new("cuStreamGetDevice");
+    ask(&E, stream, device, |stream| stream.device as i32)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamWaitEvent(stream: u64, event: u64, flags: u32) -> u32 {
+    static E: Entry = Entry::new("cuStreamWaitEvent");
+    call(&E, [stream, event, u64::from(flags)], |session| {
+        let number = session.stream(stream)?;
+        // 1: an external event, which only graphs tell apart.
+        if flags > 1 {
+            return Err(codes::INVALID_VALUE);
+        }
+        let marks = session.event(event)?.marks.clone();
+        session.submit(number, marks, Work::Nothing);
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuLaunchHostFunc(stream: u64, function: Option<HostFunction>, data: u64) -> u32 {
+    static E: Entry = Entry::new("cuLaunchHostFunc");
+    call(&E, [stream, function.map_or(0, |function| function as usize as u64), data], |session| {
+        let number = session.stream(stream)?;
+        let function = function.ok_or(codes::INVALID_VALUE)?;
+        session.submit(number, Vec::new(), Work::Host { function, data });
+        Ok(())
+    })
+}
+
+const NOT_CAPTURING: u32 = 0;
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamIsCapturing(stream: u64, status: Out<u32>) -> u32 {
+    static E: Entry = Entry::new("cuStreamIsCapturing");
+    ask(&E, stream, status, |_| NOT_CAPTURING)
+}
+
+/// What a stream that does not capture answers; nothing but the status is written then.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamGetCaptureInfo_v2(
+    stream: u64,
+    status: Out<u32>,
+    _id: Out<u64>,
+    _graph: Out<u64>,
+    _dependencies: Out<u64>,
+    _count: Out<usize>,
+) -> u32 {
+    static E: Entry = Entry::new("cuStreamGetCaptureInfo_v2");
+    ask(&E, stream, status, |_| NOT_CAPTURING)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamGetCaptureInfo_v3(
+    stream: u64,
+    status: Out<u32>,
+    _id: Out<u64>,
+    _graph: Out<u64>,
+    _dependencies: Out<u64>,
+    _edges: Out<u64>,
+    _count: Out<usize>,
+) -> u32 {
+    static E: Entry = Entry::new("cuStreamGetCaptureInfo_v3");
+    ask(&E, stream, status, |_| NOT_CAPTURING)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuThreadExchangeStreamCaptureMode(mode: Out<u32>) -> u32 {
+    static E: Entry = Entry::new("cuThreadExchangeStreamCaptureMode");
+    call(&E, [mode.address()], |_| {
+        let wanted = mode.get()?;
+        if wanted > 2 {
+            return Err(codes::INVALID_VALUE);
+        }
+        mode.put(thread::exchange_capture_mode(wanted))
+    })
+}

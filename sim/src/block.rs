@@ -1,0 +1,358 @@
+//! Live memory of every kind: one record a block, found by any address inside it.
+use std::collections::BTreeMap;
+
+use crate::codes::{self, Code};
+use crate::space::{ALIGNMENT, Slot, StoreId};
+use crate::world::World;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Default,
+    Pool,
+    Pinned,
+    Registered,
+    /// A device address for registered memory, on machines where the host address does not serve.
+    RegisteredAlias,
+    Managed,
+    Mapping,
+    Imported,
+}
+
+/// Where the contents are.
+#[derive(Clone, Copy, Debug)]
+pub enum Place {
+    Store {
+        store: StoreId,
+        offset: u64,
+    },
+    /// In this process's own memory.
+    Host(u64),
+}
+
+impl Place {
+    pub fn plus(self, bytes: u64) -> Place {
+        match self {
+            Place::Store { store, offset } => Place::Store { store, offset: offset + bytes },
+            Place::Host(address) => Place::Host(address + bytes),
+        }
+    }
+}
+
+impl From<Slot> for Place {
+    fn from(slot: Slot) -> Place {
+        Place::Store { store: slot.store, offset: slot.offset }
+    }
+}
+
+/// One live allocation, registration or mapping.
+pub struct Block {
+    pub base: u64,
+    pub size: u64,
+    pub kind: Kind,
+    pub device: usize,
+    pub context: u64,
+    pub context_id: u64,
+    pub place: Place,
+    /// The address space to give back.
+    pub slot: Option<Slot>,
+    /// The pool, or the physical allocation of a mapping; else 0.
+    pub source: u64,
+    /// Process-wide unique: what BUFFER_ID answers.
+    pub id: u64,
+    pub sync_memops: bool,
+    pub flags: u32,
+    /// A free is queued; for every question the block is gone already.
+    pub freeing: bool,
+    /// Access by device, for mappings.
+    pub access: BTreeMap<usize, u32>,
+}
+
+impl Block {
+    pub fn end(&self) -> u64 {
+        self.base + self.size
+    }
+
+    pub fn on_host(&self) -> bool {
+        matches!(self.kind, Kind::Pinned | Kind::Registered | Kind::RegisteredAlias)
+    }
+}
+
+/// The table of live blocks.
+#[derive(Default)]
+pub struct Blocks {
+    by_base: BTreeMap<u64, Block>,
+}
+
+impl Blocks {
+    /// The block that contains the address.
+    pub fn at(&self, address: u64) -> Option<&Block> {
+        let (_, block) = self.by_base.range(..=address).next_back()?;
+        (address < block.end() && !block.freeing).then_some(block)
+    }
+
+    pub fn at_mut(&mut self, address: u64) -> Option<&mut Block> {
+        let (_, block) = self.by_base.range_mut(..=address).next_back()?;
+        (address < block.end() && !block.freeing).then_some(block)
+    }
+
+    /// The block that begins at the address, one whose free is queued included.
+    pub fn any(&self, base: u64) -> Option<&Block> {
+        self.by_base.get(&base)
+    }
+
+    pub fn insert(&mut self, block: Block) {
+        self.by_base.insert(block.base, block);
+    }
+
+    pub fn remove(&mut self, base: u64) -> Option<Block> {
+        self.by_base.remove(&base)
+    }
+
+    /// The blocks that begin in `[from, to)`.
+    pub fn within(&self, from: u64, to: u64) -> impl Iterator<Item = &Block> {
+        self.by_base.range(from..to).map(|(_, block)| block)
+    }
+
+    /// Whether any block overlaps `[from, to)`.
+    pub fn overlaps(&self, from: u64, to: u64) -> bool {
+        self.by_base.range(..to).next_back().is_some_and(|(_, block)| block.end() > from)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Block> {
+        self.by_base.values()
+    }
+
+    pub fn count(&self, kind: Kind) -> usize {
+        self.iter().filter(|block| block.kind == kind).count()
+    }
+}
+
+impl World {
+    /// Enters a block into the table.
+    pub fn enter(
+        &mut self,
+        kind: Kind,
+        device: usize,
+        context: u64,
+        slot: Option<Slot>,
+        base: u64,
+        size: u64,
+    ) -> u64 {
+        let id = self.fresh_id();
+        let context_id = self.contexts.get(context).map_or(0, |context| context.id);
+        let place = slot.map_or(Place::Host(base), Place::from);
+        self.blocks.insert(Block {
+            base,
+            size,
+            kind,
+            device,
+            context,
+            context_id,
+            place,
+            slot,
+            source: 0,
+            id,
+            sync_memops: kind == Kind::Managed,
+            flags: 0,
+            freeing: false,
+            access: BTreeMap::new(),
+        });
+        base
+    }
+
+    /// # Errors
+    /// Invalid value for no bytes, no context, out of memory.
+    pub fn alloc_default(&mut self, size: u64) -> Result<u64, Code> {
+        let context = self.current()?;
+        let (context, device) = (context.handle, context.device);
+        if size == 0 {
+            return Err(codes::INVALID_VALUE);
+        }
+        self.admit_size(size)?;
+        let rounded = size.checked_next_multiple_of(ALIGNMENT).ok_or(codes::OUT_OF_MEMORY)?;
+        self.charge(device, rounded)?;
+        match self.take_space(device, size, false) {
+            Ok(slot) => Ok(self.enter(Kind::Default, device, context, Some(slot), slot.va, size)),
+            Err(code) => {
+                self.devices[device].used -= rounded;
+                Err(code)
+            }
+        }
+    }
+
+    /// Page-locked memory; no bytes are a success without an address.
+    ///
+    /// # Errors
+    /// No context, out of memory.
+    pub fn alloc_pinned(&mut self, size: u64, flags: u32) -> Result<u64, Code> {
+        let context = self.current()?;
+        let (context, device) = (context.handle, context.device);
+        if size == 0 {
+            return Ok(0);
+        }
+        self.admit_size(size)?;
+        self.charge_pinned(size)?;
+        match self.host.take(size) {
+            Ok(base) => {
+                self.enter(Kind::Pinned, device, context, None, base, size);
+                if let Some(block) = self.blocks.at_mut(base) {
+                    block.flags = flags;
+                }
+                Ok(base)
+            }
+            Err(code) => {
+                self.pinned_bytes -= size;
+                Err(code)
+            }
+        }
+    }
+
+    fn charge_pinned(&mut self, size: u64) -> Result<(), Code> {
+        let total = self.pinned_bytes.checked_add(size).ok_or(codes::OUT_OF_MEMORY)?;
+        if self.topology.pinned_limit.is_some_and(|limit| total > limit) || size > 1 << 46 {
+            return Err(codes::OUT_OF_MEMORY);
+        }
+        self.pinned_bytes = total;
+        Ok(())
+    }
+
+    /// # Errors
+    /// Not supported by the device, invalid value, no context, out of memory.
+    pub fn alloc_managed(&mut self, size: u64, flags: u32) -> Result<u64, Code> {
+        let context = self.current()?;
+        let (context, device) = (context.handle, context.device);
+        if !self.devices[device].gpu.has(crate::attribute::MANAGED_MEMORY) {
+            return Err(codes::NOT_SUPPORTED);
+        }
+        // GLOBAL 1, HOST 2, SINGLE 4: exactly one of the first two.
+        if size == 0 || !matches!(flags, 1 | 2) {
+            return Err(codes::INVALID_VALUE);
+        }
+        self.admit_size(size)?;
+        if size > 1 << 46 {
+            return Err(codes::OUT_OF_MEMORY);
+        }
+        let base = self.host.take(size)?;
+        Ok(self.enter(Kind::Managed, device, context, None, base, size))
+    }
+
+    /// # Errors
+    /// Invalid value, already registered, no context, over the limit of page-locked memory.
+    pub fn register(&mut self, base: u64, size: u64, flags: u32) -> Result<(), Code> {
+        let context = self.current()?;
+        let (context, device) = (context.handle, context.device);
+        let end = base.checked_add(size).ok_or(codes::INVALID_VALUE)?;
+        if base == 0 || size == 0 || flags & !0xF != 0 {
+            return Err(codes::INVALID_VALUE);
+        }
+        if !self.devices[device].gpu.has(crate::attribute::HOST_REGISTER) {
+            return Err(codes::NOT_SUPPORTED);
+        }
+        if self.blocks.overlaps(base, end) {
+            return Err(codes::HOST_MEMORY_ALREADY_REGISTERED);
+        }
+        let alias = !self.devices[device].gpu.has(crate::attribute::HOST_POINTER_FOR_REGISTERED);
+        self.charge_pinned(size)?;
+        self.enter(Kind::Registered, device, context, None, base, size);
+        if let Some(block) = self.blocks.at_mut(base) {
+            block.flags = flags;
+        }
+        if alias {
+            let slot = self.take_space(device, size, false)?;
+            self.enter(Kind::RegisteredAlias, device, context, Some(slot), slot.va, size);
+            if let Some(block) = self.blocks.at_mut(slot.va) {
+                block.place = Place::Host(base);
+                block.source = base;
+            }
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// Not registered.
+    pub fn unregister(&mut self, base: u64) -> Result<(), Code> {
+        match self.blocks.at(base) {
+            Some(block) if block.kind == Kind::Registered && block.base == base => {}
+            _ => return Err(codes::HOST_MEMORY_NOT_REGISTERED),
+        }
+        self.discard(base);
+        Ok(())
+    }
+
+    /// The device address of registered memory.
+    pub fn alias_of(&self, base: u64) -> Option<u64> {
+        let is_alias = |block: &&Block| block.kind == Kind::RegisteredAlias && block.source == base;
+        self.blocks.iter().find(is_alias).map(|block| block.base)
+    }
+
+    /// Ends a block whatever its state.
+    pub fn discard(&mut self, base: u64) {
+        if let Some(id) = self.blocks.any(base).map(|block| block.id) {
+            self.finish_free(base, id);
+        }
+    }
+
+    /// The end of a block: what it held becomes poison and its address is free for the next.
+    pub fn finish_free(&mut self, base: u64, id: u64) {
+        if self.blocks.any(base).is_none_or(|block| block.id != id) {
+            return;
+        }
+        let Some(block) = self.blocks.remove(base) else { return };
+        match block.kind {
+            Kind::Default => {
+                self.poison(&block);
+                self.devices[block.device].used -= block.size.next_multiple_of(ALIGNMENT);
+            }
+            Kind::Pool => {
+                self.poison(&block);
+                self.pool_block_ended(block.source, block.size);
+            }
+            Kind::Pinned | Kind::Registered => self.pinned_bytes -= block.size,
+            Kind::Managed | Kind::Imported | Kind::RegisteredAlias | Kind::Mapping => {}
+        }
+        if block.kind == Kind::Registered
+            && let Some(alias) = self.alias_of(base)
+        {
+            self.discard(alias);
+        }
+        match (block.slot, block.kind) {
+            (Some(slot), Kind::Pool | Kind::Imported) => {
+                self.devices[block.device].pool_space.give(slot, block.size);
+            }
+            (Some(slot), _) => self.devices[block.device].space.give(slot, block.size),
+            (None, Kind::Pinned | Kind::Managed | Kind::Pool) => self.host.give(base, block.size),
+            (None, _) => {}
+        }
+    }
+
+    fn poison(&mut self, block: &Block) {
+        if let Place::Store { store, offset } = block.place {
+            self.stores[store as usize].poison(offset, block.size);
+        }
+    }
+
+    /// Whether kernels of `device` under `context` may touch the block.
+    pub fn accessible(&self, block: &Block, context: u64) -> bool {
+        let Some(accessing) = self.contexts.get(context) else { return false };
+        match block.kind {
+            Kind::Default | Kind::Imported => self.reaches(accessing, block.context, block.device),
+            Kind::Pool => self.pool_access(block.source, accessing.device) & 1 != 0,
+            Kind::Mapping => block.access.get(&accessing.device).is_some_and(|flags| flags & 1 != 0),
+            Kind::Managed => self.devices[accessing.device].gpu.has(crate::attribute::MANAGED_MEMORY),
+            Kind::Pinned | Kind::Registered | Kind::RegisteredAlias => true,
+        }
+    }
+
+    /// The contents behind a device address where no block lives, as a late access would find them.
+    pub fn place_of_dead(&self, address: u64) -> Option<Place> {
+        let mut spaces = self.devices.iter().flat_map(|device| [&device.space, &device.pool_space]);
+        spaces.find_map(|space| space.at(address)).map(Place::from)
+    }
+
+    /// Whether the address lies where only the driver gives out memory.
+    pub fn is_driver_address(&self, address: u64) -> bool {
+        self.place_of_dead(address).is_some()
+            || self.host.contains(address)
+            || self.reservation_at(address).is_some()
+    }
+}

@@ -1,0 +1,366 @@
+//! Streams and the one place where queued work is run.
+//!
+//! Every stream has a queue. Work is run at once in the calling thread while nothing stands before it (the eager
+//! schedule); behind a held stream it waits. What has to come first is written down as marks, so another schedule only
+//! has to choose among the streams whose next work has all its marks reached.
+use std::collections::VecDeque;
+
+use crate::call::{self, Session};
+use crate::codes::{self, Code};
+use crate::thread;
+use crate::work::Work;
+use crate::world::World;
+
+pub const NON_BLOCKING: u32 = 1;
+const LEGACY: u64 = 1;
+const PER_THREAD: u64 = 2;
+
+/// A place in a stream: its number and how many pieces of work were submitted by then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    pub stream: u64,
+    pub sequence: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Created,
+    Legacy,
+    PerThread,
+}
+
+/// A piece of work with all that has to come before it, besides what is ahead of it in its stream.
+pub struct Queued {
+    after: Vec<Mark>,
+    work: Work,
+}
+
+/// A stream. It is destroyed when `handle` is 0, and forgotten once its queue is empty.
+pub struct Stream {
+    /// Unique, never reused: what `cuStreamGetId` answers.
+    pub number: u64,
+    pub handle: u64,
+    pub context: u64,
+    pub context_id: u64,
+    pub device: usize,
+    pub flags: u32,
+    pub priority: i32,
+    pub role: Role,
+    pub submitted: u64,
+    pub completed: u64,
+    queue: VecDeque<Queued>,
+    /// A host function of this stream is running without the lock.
+    running: bool,
+}
+
+impl Stream {
+    pub fn idle(&self) -> bool {
+        self.completed == self.submitted
+    }
+
+    fn end(&self) -> Mark {
+        Mark { stream: self.number, sequence: self.submitted }
+    }
+
+    /// Whether it waits for the legacy stream and the legacy stream for it.
+    fn blocking(&self) -> bool {
+        self.role != Role::Legacy && self.flags & NON_BLOCKING == 0
+    }
+}
+
+impl World {
+    pub fn reached(&self, mark: Mark) -> bool {
+        self.streams.get(&mark.stream).is_none_or(|stream| stream.completed >= mark.sequence)
+    }
+
+    fn add_stream(&mut self, context: u64, flags: u32, priority: i32, role: Role) -> Result<u64, Code> {
+        let owner = self.context(context)?;
+        let (context_id, device) = (owner.id, owner.device);
+        let number = self.fresh_id();
+        let handle = match role {
+            Role::Created => self.stream_handles.insert(|_| number)?,
+            Role::Legacy => LEGACY,
+            Role::PerThread => PER_THREAD,
+        };
+        let stream = Stream {
+            number,
+            handle,
+            context,
+            context_id,
+            device,
+            flags,
+            priority,
+            role,
+            submitted: 0,
+            completed: 0,
+            queue: VecDeque::new(),
+            running: false,
+        };
+        self.streams.insert(number, stream);
+        Ok(number)
+    }
+
+    /// # Errors
+    /// No current context, or out of handles.
+    pub fn create_stream(&mut self, flags: u32, priority: i32) -> Result<u64, Code> {
+        let context = self.current()?.handle;
+        let number = self.add_stream(context, flags, priority, Role::Created)?;
+        Ok(self.streams[&number].handle)
+    }
+
+    /// The legacy default stream of a context.
+    ///
+    /// # Errors
+    /// The context's state.
+    pub fn legacy_stream(&mut self, context: u64) -> Result<u64, Code> {
+        if let Some(number) = self.context(context)?.legacy {
+            return Ok(number);
+        }
+        let number = self.add_stream(context, 0, 0, Role::Legacy)?;
+        self.context_mut(context)?.legacy = Some(number);
+        Ok(number)
+    }
+
+    fn per_thread_stream(&mut self, context: u64) -> Result<u64, Code> {
+        let thread = thread::number();
+        if let Some(number) = self.context(context)?.per_thread.get(&thread) {
+            return Ok(*number);
+        }
+        let number = self.add_stream(context, 0, 0, Role::PerThread)?;
+        self.context_mut(context)?.per_thread.insert(thread, number);
+        Ok(number)
+    }
+
+    /// Takes a stream's handle away; its work still gets done.
+    pub fn destroy_stream(&mut self, number: u64) {
+        if let Some(stream) = self.streams.get_mut(&number) {
+            let handle = std::mem::take(&mut stream.handle);
+            let idle = stream.idle();
+            self.stream_handles.remove(handle);
+            if idle {
+                self.streams.remove(&number);
+            }
+        }
+    }
+
+    /// Forgets a stream and the work in it, as the end of a context does. Frees that were waiting are still made.
+    pub fn drop_stream(&mut self, number: u64) {
+        if let Some(stream) = self.streams.remove(&number) {
+            self.stream_handles.remove(stream.handle);
+            self.busy.retain(|other| *other != number);
+            for queued in stream.queue {
+                if let Work::Free { base, id } = queued.work {
+                    self.finish_free(base, id);
+                }
+            }
+        }
+    }
+
+    /// What work submitted now to a stream has to wait for, by the rules of the legacy stream.
+    fn implicit_marks(&self, number: u64) -> Vec<Mark> {
+        let mut marks = Vec::new();
+        let Some(stream) = self.streams.get(&number) else { return marks };
+        for other in self.busy.iter().filter_map(|other| self.streams.get(other)) {
+            let related = other.context_id == stream.context_id && other.number != number;
+            let ordered = match stream.role {
+                Role::Legacy => other.blocking(),
+                _ => stream.blocking() && other.role == Role::Legacy,
+            };
+            if related && ordered && !other.idle() {
+                marks.push(other.end());
+            }
+        }
+        marks
+    }
+
+    /// Places in all streams that satisfy `which`, as far as they have work waiting.
+    pub fn ends(&self, which: impl Fn(&Stream) -> bool) -> Vec<Mark> {
+        let busy = self.busy.iter().filter_map(|number| self.streams.get(number));
+        busy.filter(|stream| !stream.idle() && which(stream)).map(Stream::end).collect()
+    }
+
+    /// The end of one stream.
+    pub fn end_of(&self, number: u64) -> Mark {
+        let sequence = self.streams.get(&number).map_or(0, |stream| stream.submitted);
+        Mark { stream: number, sequence }
+    }
+
+    /// A busy stream whose next work can run.
+    fn runnable(&self) -> Option<u64> {
+        self.busy.iter().copied().find(|number| {
+            self.streams.get(number).is_some_and(|stream| {
+                !stream.running
+                    && stream.queue.front().is_some_and(|next| {
+                        !matches!(next.work, Work::Hold) && next.after.iter().all(|mark| self.reached(*mark))
+                    })
+            })
+        })
+    }
+
+    fn completed_one(&mut self, number: u64) {
+        if let Some(stream) = self.streams.get_mut(&number) {
+            stream.completed += 1;
+            stream.running = false;
+            if stream.idle() {
+                let forgotten = stream.handle == 0;
+                self.busy.retain(|other| *other != number);
+                if forgotten {
+                    self.streams.remove(&number);
+                }
+            }
+        }
+    }
+
+    /// Lets the first hold of a stream go. Whether there was one.
+    pub fn release_hold(&mut self, number: u64) -> bool {
+        let Some(stream) = self.streams.get_mut(&number) else { return false };
+        let Some(at) = stream.queue.iter().position(|queued| matches!(queued.work, Work::Hold)) else {
+            return false;
+        };
+        stream.queue[at].work = Work::Nothing;
+        true
+    }
+
+    /// The held streams that stand before the marks.
+    fn holds_before(&self, marks: &[Mark]) -> Vec<u64> {
+        let (mut seen, mut found, mut open) = (Vec::new(), Vec::new(), marks.to_vec());
+        while let Some(mark) = open.pop() {
+            if self.reached(mark) || seen.contains(&mark.stream) {
+                continue;
+            }
+            seen.push(mark.stream);
+            let Some(stream) = self.streams.get(&mark.stream) else { continue };
+            for queued in &stream.queue {
+                if matches!(queued.work, Work::Hold) {
+                    found.push(mark.stream);
+                }
+                open.extend(&queued.after);
+            }
+        }
+        found
+    }
+}
+
+impl Session {
+    /// The stream that a handle means for the calling thread. A dead handle crashes, as on hardware.
+    ///
+    /// # Errors
+    /// No or a dead current context where one is needed.
+    pub fn stream(&mut self, handle: u64) -> Result<u64, Code> {
+        match handle {
+            0 | LEGACY => {
+                let context = self.current()?.handle;
+                self.legacy_stream(context)
+            }
+            PER_THREAD => {
+                let context = self.current()?.handle;
+                self.per_thread_stream(context)
+            }
+            _ => {
+                self.current_is_not_dead()?;
+                match self.stream_handles.get(handle) {
+                    Some(number) => Ok(*number),
+                    None => Err(self.dead_stream(handle)),
+                }
+            }
+        }
+    }
+
+    /// The real driver reads through the handle of a destroyed stream; so does this, unless told otherwise.
+    fn dead_stream(&mut self, handle: u64) -> Code {
+        let note = format!("dead stream {handle:#x}");
+        let entry = self.entry;
+        self.violation(format!("{entry}: {note}"));
+        if self.topology.dead_stream_crashes {
+            self.log.add(
+                thread::number(),
+                entry,
+                &[handle],
+                codes::INVALID_HANDLE,
+                Some(note.clone().into()),
+            );
+            self.unlocked(|| {
+                // SAFETY: not sound for a stray handle, and not meant to be: handles lie in a closed range, so this
+                // is the segmentation fault that a program gets from the real driver at this point.
+                unsafe { (handle as usize as *const u64).read_volatile() }
+            });
+        }
+        self.note = Some(note.into());
+        codes::INVALID_HANDLE
+    }
+
+    /// Submits work to a stream; runs it at once if nothing stands before it.
+    pub fn submit(&mut self, number: u64, mut after: Vec<Mark>, work: Work) {
+        if self.busy.is_empty() && after.is_empty() && !matches!(work, Work::Hold | Work::Host { .. }) {
+            if let Some(stream) = self.streams.get_mut(&number) {
+                stream.submitted += 1;
+                stream.completed += 1;
+            }
+            self.run(work);
+            return;
+        }
+        after.extend(self.implicit_marks(number));
+        after.retain(|mark| !self.reached(*mark));
+        if let Some(stream) = self.streams.get_mut(&number) {
+            stream.submitted += 1;
+            stream.queue.push_back(Queued { after, work });
+            if !self.busy.contains(&number) {
+                self.busy.push(number);
+            }
+        }
+        self.pump();
+    }
+
+    /// Runs everything that can run.
+    pub fn pump(&mut self) {
+        while let Some(number) = self.runnable() {
+            let next = self.streams.get_mut(&number).and_then(|stream| {
+                stream.running = true;
+                stream.queue.pop_front()
+            });
+            match next.map(|queued| queued.work) {
+                Some(Work::Host { function, data }) => {
+                    self.unlocked(|| function(data as usize as *mut libc::c_void))
+                }
+                Some(work) => self.run(work),
+                None => {}
+            }
+            self.completed_one(number);
+            call::progress();
+        }
+    }
+
+    /// Comes back when all marks are reached.
+    pub fn wait_for(&mut self, marks: &[Mark]) {
+        loop {
+            self.pump();
+            if marks.iter().all(|mark| self.reached(*mark)) {
+                return;
+            }
+            let holds = if self.auto_release { self.holds_before(marks) } else { Vec::new() };
+            if holds.is_empty() {
+                self.wait();
+            }
+            for number in holds {
+                self.release_hold(number);
+            }
+        }
+    }
+
+    /// Waits for one stream and lets pools of its device give memory back, as every synchronise does.
+    pub fn synchronize_stream(&mut self, number: u64) {
+        let end = self.end_of(number);
+        let device = self.streams.get(&number).map(|stream| stream.device);
+        self.wait_for(&[end]);
+        if let Some(device) = device {
+            self.release_pools(device);
+        }
+    }
+
+    /// Waits for all work of a device.
+    pub fn synchronize_device(&mut self, device: usize) {
+        let ends = self.ends(|stream| stream.device == device);
+        self.wait_for(&ends);
+        self.release_pools(device);
+    }
+}

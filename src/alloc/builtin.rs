@@ -1,0 +1,266 @@
+//! The built-in allocators: host, pinned, device, pool, managed. Each gets memory and enters it in the ledger,
+//! or leaves everything as it was.
+
+use super::{
+    HOLDS_STREAM, HOST_ALIGNMENT, Kind, NATURAL_ALIGNMENT, PADDED, PER_THREAD, Rule, enter, parked, shortage,
+    statistics,
+};
+use crate::device::{self, Device};
+use crate::driver::{Driver, Failure};
+use crate::error::{Result, error, fail};
+use crate::handle::Entered;
+use crate::ledger::Record;
+use crate::runtime;
+use crate::stream::{self, Stream};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+
+/// A request that passed its checks.
+pub struct Order {
+    pub device: &'static Device,
+    pub size: u64,
+    pub alignment: u64,
+    pub stream: Option<Entered<Stream>>,
+    pub tag: u32,
+}
+
+impl Order {
+    fn record(&self, base: u64, kind: Kind, natural: u64) -> Record {
+        Record::new(base, self.size)
+            .with_alignment(self.alignment.max(natural))
+            .with_kind(kind as u8)
+            .with_rule(Rule::of_kind(kind) as u8)
+            .with_device(self.device.index())
+            .with_tag(self.tag)
+    }
+
+    /// What to ask the driver for so that the block can be aligned inside it.
+    #[inline]
+    fn padded_size(&self) -> usize {
+        if self.alignment <= NATURAL_ALIGNMENT { self.size as usize } else { (self.size + self.alignment) as usize }
+    }
+
+    /// The aligned address in what the driver gave, remembered when it is another one.
+    #[inline]
+    fn place(&self, native: u64) -> (u64, u16) {
+        if self.alignment <= NATURAL_ALIGNMENT {
+            return (native, 0);
+        }
+        let base = native.next_multiple_of(self.alignment);
+        if base == native {
+            return (native, 0);
+        }
+        PADDINGS.lock().get_or_insert_with(HashMap::new).insert(base, native);
+        (base, PADDED)
+    }
+
+    /// The stream that the block belongs to: the one asked for, else the device's current one.
+    #[inline]
+    fn take_stream(&mut self) -> Result<Entered<Stream>> {
+        match self.stream.take() {
+            Some(stream) => Ok(stream),
+            None => stream::current(self.device),
+        }
+    }
+}
+
+/// Blocks that lie inside what the driver gave, by their address.
+static PADDINGS: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
+
+/// The address that the driver knows the block by.
+#[inline]
+pub fn native_of(record: &Record) -> u64 {
+    if record.flags() & PADDED == 0 {
+        return record.base();
+    }
+    PADDINGS.lock().as_ref().and_then(|paddings| paddings.get(&record.base()).copied()).unwrap_or(record.base())
+}
+
+/// Forgets it, when the block goes away.
+#[inline]
+pub fn forget_padding_of(record: &Record) {
+    if record.flags() & PADDED != 0 {
+        forget_padding(record.base());
+    }
+}
+
+pub fn forget_padding(base: u64) {
+    if let Some(paddings) = PADDINGS.lock().as_mut() {
+        paddings.remove(&base);
+    }
+}
+
+/// Stream-ordered memory of the device's pool. The hot path: an explicit ordinary stream needs no context.
+pub fn mempool(mut order: Order) -> Result<u64> {
+    let device = order.device;
+    let driver = device.require_cuda("pool memory")?;
+    let pool = device.pool(driver)?;
+    let stream = order.take_stream()?;
+    let _context = stream.enter_if_special(driver)?;
+    stream.refuse_capture(driver, "an allocation")?;
+    let size = order.padded_size();
+    let native = {
+        let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+        match driver.alloc_from_pool(size, pool, stream.native()) {
+            Ok(native) => native,
+            Err(failure) => shortage::retry(driver, &order.shortage(Kind::CudaMempool), failure, || {
+                driver.alloc_from_pool(size, pool, stream.native())
+            })?,
+        }
+    };
+    let (base, flags) = order.place(native);
+    let per_thread = if stream.is_per_thread() { PER_THREAD } else { 0 };
+    // The record holds the stream from here on, so the call may leave it.
+    let held = stream.leave_holding();
+    let record = order
+        .record(base, Kind::CudaMempool, NATURAL_ALIGNMENT)
+        .with_stream(held)
+        .with_flags(flags | HOLDS_STREAM | per_thread);
+    settle(record, || {
+        // SAFETY: the record was refused, so the hold is still this function's.
+        let stream = unsafe { stream::held(held) };
+        let _ = driver.free_async(native, stream.native());
+        // SAFETY: as above.
+        unsafe { stream::release_hold(held) };
+    })
+}
+
+/// Plain device memory. Belongs to a stream like any other block: its free comes after that stream's work.
+pub fn device(order: Order) -> Result<u64> {
+    context_memory(order, Kind::CudaDevice, Driver::alloc_device)
+}
+
+/// Managed memory.
+pub fn managed(order: Order) -> Result<u64> {
+    context_memory(order, Kind::CudaManaged, Driver::alloc_managed)
+}
+
+fn context_memory(
+    mut order: Order,
+    kind: Kind,
+    get: impl Fn(&Driver, usize) -> std::result::Result<u64, Failure>,
+) -> Result<u64> {
+    let device = order.device;
+    let driver = device.require_cuda(kind.name())?;
+    let stream = order.take_stream()?;
+    let _context = device.enter(driver)?;
+    stream.refuse_capture(driver, "an allocation")?;
+    let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+    parked::poll(device);
+    let size = order.padded_size();
+    let native = match get(driver, size) {
+        Ok(native) => native,
+        Err(failure) => shortage::retry(driver, &order.shortage(kind), failure, || get(driver, size))?,
+    };
+    let (base, flags) = order.place(native);
+    let per_thread = if stream.is_per_thread() { PER_THREAD } else { 0 };
+    let held = stream.leave_holding();
+    let record = order
+        .record(base, kind, NATURAL_ALIGNMENT)
+        .with_stream(held)
+        .with_flags(flags | HOLDS_STREAM | per_thread);
+    settle(record, || {
+        let _ = driver.free_device(native);
+        // SAFETY: the record was refused, so the hold is still this function's.
+        unsafe { stream::release_hold(held) };
+    })
+}
+
+/// Page-locked host memory, seen by every context and owned by one that is held as long as the block lives.
+pub fn pinned(order: Order) -> Result<u64> {
+    let driver = runtime::driver().map_err(|mut e| {
+        e.status = if e.status == crate::error::Status::NoSuchDevice {
+            crate::error::Status::NotSupported
+        } else {
+            e.status
+        };
+        e.context("pinned memory needs a usable GPU; ask for WARP_MEMORY_HOST")
+    })?;
+    let owner = pinned_owner(driver)?;
+    let _context = owner.enter(driver)?;
+    let _relaxed = driver.relax_capture().map_err(|f| owner.error(driver, f))?;
+    parked::poll(owner);
+    let native = match driver.alloc_pinned(order.padded_size()) {
+        Ok(native) => native,
+        Err(failure) => shortage::retry_pinned(driver, owner, order.size, failure, || {
+            driver.alloc_pinned(order.padded_size())
+        })?,
+    };
+    let (base, flags) = order.place(native);
+    let record = order
+        .record(base, Kind::Pinned, NATURAL_ALIGNMENT)
+        .with_context(u32::from(owner.index()))
+        .with_flags(flags);
+    settle(record, || {
+        let _ = driver.free_pinned(native);
+    })
+}
+
+/// Whose context owns new pinned memory: the caller's current one, else a primary one that is held already,
+/// else the default CUDA device's.
+fn pinned_owner(driver: &'static Driver) -> Result<&'static Device> {
+    let current = driver.current_context().map_err(|f| driver.error(f))?;
+    if !current.is_null()
+        && let Some(device) = device::of_context(driver, current)
+    {
+        return Ok(device);
+    }
+    let all = device::all();
+    if let Some(held) = all.iter().find(|d| d.is_primary() && d.has_context()) {
+        return Ok(held);
+    }
+    let default = device::default_device()?;
+    if default.is_cuda() {
+        return Ok(default);
+    }
+    all.into_iter().find(|d| d.is_cuda()).ok_or_else(|| {
+        error!(NotSupported, "pinned memory needs a GPU and there is none; ask for WARP_MEMORY_HOST")
+    })
+}
+
+/// Ordinary host memory.
+pub fn host(order: Order) -> Result<u64> {
+    let mut out: *mut std::ffi::c_void = std::ptr::null_mut();
+    let alignment = order.alignment.max(HOST_ALIGNMENT) as usize;
+    // SAFETY: the alignment is a power of two and a multiple of a pointer's size.
+    let code = unsafe { libc::posix_memalign(&mut out, alignment, order.size as usize) };
+    if code != 0 || out.is_null() {
+        let (available, total) = order.device.memory_info().unwrap_or((0, 0));
+        fail!(
+            OutOfMemory,
+            "out of host memory on \"cpu\": asked {} bytes (HOST, aligned to {alignment}); available {available} of {total}",
+            order.size
+        );
+    }
+    let base = out.expose_provenance() as u64;
+    let record = order.record(base, Kind::Host, HOST_ALIGNMENT);
+    settle(record, || free_host(base))
+}
+
+/// Gives host memory back.
+pub fn free_host(base: u64) {
+    // SAFETY: the ledger names only addresses that `host` got and that were not freed.
+    unsafe { libc::free(std::ptr::with_exposed_provenance_mut(base as usize)) };
+}
+
+/// Enters the block in the ledger and counts it, or gives the memory back.
+#[inline]
+fn settle(record: Record, give_back: impl FnOnce()) -> Result<u64> {
+    match enter(record) {
+        Ok(()) => {
+            statistics::count_alloc(&record);
+            Ok(record.base())
+        }
+        Err(error) => {
+            forget_padding_of(&record);
+            give_back();
+            Err(error)
+        }
+    }
+}
+
+impl Order {
+    fn shortage(&self, kind: Kind) -> shortage::Shortage {
+        shortage::Shortage { device: self.device, kind, size: self.size }
+    }
+}

@@ -1,0 +1,114 @@
+//! What an address is: from the ledger when the block is ours, else from the driver.
+
+use super::{Kind, LEDGER, Rule, tag};
+use crate::device::{self, Device};
+use crate::driver::MemoryClass;
+use crate::error::Result;
+use crate::ledger::Record;
+use crate::runtime;
+use crate::stream;
+use std::ffi::CStr;
+
+/// The answer about one address.
+pub struct PointerInfo {
+    /// First address and size of the block; 0 where unknown.
+    pub base: u64,
+    pub size: u64,
+    pub alignment: u64,
+    pub kind: Kind,
+    pub rule: Rule,
+    /// `None` for an address that belongs to no device of the table.
+    pub device: Option<&'static Device>,
+    /// The GPU's number, -1 for the CPU and where unknown.
+    pub ordinal: i32,
+    /// Id of the stream that the block belongs to, 0 for none.
+    pub stream_id: u64,
+    pub context_id: u64,
+    /// Whether the block is this library's, to be freed with it.
+    pub owned: bool,
+    pub tag: Option<&'static CStr>,
+}
+
+/// Describes the block that the address lies in.
+#[inline]
+pub fn describe(address: u64) -> Result<PointerInfo> {
+    runtime::require_once_live()?;
+    match LEDGER.find(address) {
+        Some(record) => Ok(owned(&record)),
+        None => foreign(address),
+    }
+}
+
+#[inline]
+fn owned(record: &Record) -> PointerInfo {
+    let device = device::at(record.device());
+    let stream_id = if record.flags() & super::HOLDS_STREAM == 0 {
+        0
+    } else {
+        stream::id_of(record.stream())
+    };
+    PointerInfo {
+        base: record.base(),
+        size: record.size(),
+        alignment: record.alignment(),
+        kind: Kind::of_record(record),
+        rule: Rule::of_record(record),
+        device,
+        ordinal: device.map_or(-1, Device::ordinal),
+        stream_id,
+        context_id: device.map_or(0, Device::context_id),
+        owned: true,
+        tag: if record.tag() == 0 { None } else { tag::tag_name(record.tag()) },
+    }
+}
+
+const UNKNOWN: PointerInfo = PointerInfo {
+    base: 0,
+    size: 0,
+    alignment: 0,
+    kind: Kind::Unknown,
+    rule: Rule::Unknown,
+    device: None,
+    ordinal: -1,
+    stream_id: 0,
+    context_id: 0,
+    owned: false,
+    tag: None,
+};
+
+#[cold]
+fn foreign(address: u64) -> Result<PointerInfo> {
+    // Without a driver an address can only be unknown; that is an answer and no failure.
+    let Ok(driver) = runtime::driver() else { return Ok(UNKNOWN) };
+    let facts = driver.pointer_facts(address).map_err(|f| driver.error(f))?;
+    let (kind, rule) = match facts.class {
+        MemoryClass::Unknown => return Ok(UNKNOWN),
+        MemoryClass::Managed => (Kind::CudaManaged, Rule::Managed),
+        // Registered memory that answers at another address on the device is not usable by its own.
+        MemoryClass::Host if facts.device_pointer == address => (Kind::Pinned, Rule::Pinned),
+        MemoryClass::Host => (Kind::Host, Rule::Pageable),
+        MemoryClass::Device => (Kind::CudaDevice, Rule::Peer),
+        MemoryClass::Pool => (Kind::CudaMempool, Rule::Pool),
+        MemoryClass::Mapping => (Kind::CudaDevice, Rule::Mapping),
+        MemoryClass::Graph => (Kind::CudaMempool, Rule::GraphFixed),
+    };
+    let device = if kind.is_host() {
+        device::all().into_iter().next()
+    } else {
+        Some(facts.context)
+            .filter(|context| !context.is_null())
+            .and_then(|context| device::of_context(driver, context))
+            .or_else(|| device::primary_of(facts.ordinal))
+    };
+    let context_id = if facts.context.is_null() { 0 } else { driver.context_id(facts.context).unwrap_or(0) };
+    Ok(PointerInfo {
+        base: facts.base,
+        size: facts.size,
+        kind,
+        rule,
+        device,
+        ordinal: if kind.is_host() { -1 } else { facts.ordinal },
+        context_id,
+        ..UNKNOWN
+    })
+}

@@ -1,0 +1,320 @@
+//! Raw memory: who serves a request, the ledger of what was served, and how it is given back.
+
+mod builtin;
+mod describe;
+mod free;
+mod parked;
+mod shortage;
+mod statistics;
+mod tag;
+mod uses;
+
+pub use describe::{PointerInfo, describe};
+pub use free::{FreeOptions, free};
+pub use parked::poll;
+pub use statistics::{Statistics, reset_peak, statistics};
+pub use tag::{intern, tag_name};
+pub use uses::{record_use, record_use_of};
+
+use crate::device::Device;
+use crate::error::{Error, Result, error, fail};
+use crate::handle::Entered;
+use crate::ledger::{InsertError, Ledger, Record};
+use crate::log::log;
+use crate::stream::{self, Stream};
+
+/// Every live block of the process. Never dropped.
+static LEDGER: Ledger = Ledger::new();
+
+/// Where a block's memory comes from. The numbers are part of the ABI and fixed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    Unknown = 0,
+    Host = 1,
+    Pinned = 2,
+    CudaDevice = 3,
+    CudaMempool = 4,
+    CudaManaged = 5,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 6] =
+        [Kind::Unknown, Kind::Host, Kind::Pinned, Kind::CudaDevice, Kind::CudaMempool, Kind::CudaManaged];
+
+    pub fn of(number: i32) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| *kind as i32 == number)
+    }
+
+    fn of_record(record: &Record) -> Kind {
+        Kind::of(i32::from(record.kind())).unwrap_or(Kind::Unknown)
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Unknown => "UNKNOWN",
+            Kind::Host => "HOST",
+            Kind::Pinned => "PINNED",
+            Kind::CudaDevice => "CUDA_DEVICE",
+            Kind::CudaMempool => "CUDA_MEMPOOL",
+            Kind::CudaManaged => "CUDA_MANAGED",
+        }
+    }
+
+    /// Whether the CPU may touch it without asking anybody.
+    pub fn is_host(self) -> bool {
+        matches!(self, Kind::Host | Kind::Pinned)
+    }
+}
+
+/// The rule that governs who may touch a block. The numbers are part of the ABI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Rule {
+    Unknown = 0,
+    Pageable = 1,
+    Pinned = 2,
+    Peer = 3,
+    Pool = 4,
+    Mapping = 5,
+    GraphFixed = 6,
+    Managed = 7,
+}
+
+impl Rule {
+    pub const ALL: [Rule; 8] = [
+        Rule::Unknown,
+        Rule::Pageable,
+        Rule::Pinned,
+        Rule::Peer,
+        Rule::Pool,
+        Rule::Mapping,
+        Rule::GraphFixed,
+        Rule::Managed,
+    ];
+
+    /// What governs memory of a kind that we made.
+    fn of_kind(kind: Kind) -> Rule {
+        match kind {
+            Kind::Unknown => Rule::Unknown,
+            Kind::Host => Rule::Pageable,
+            Kind::Pinned => Rule::Pinned,
+            Kind::CudaDevice => Rule::Peer,
+            Kind::CudaMempool => Rule::Pool,
+            Kind::CudaManaged => Rule::Managed,
+        }
+    }
+
+    fn of_record(record: &Record) -> Rule {
+        Rule::ALL[usize::from(record.rule())]
+    }
+}
+
+/// A record says that streams beside its own used the block.
+const USED_ELSEWHERE: u16 = 1;
+/// The driver's address lies before the block's, for the sake of its alignment.
+const PADDED: u16 = 2;
+/// The block holds its stream.
+const HOLDS_STREAM: u16 = 4;
+/// The stream is its thread's own default stream.
+const PER_THREAD: u16 = 8;
+
+/// What a caller asks for.
+#[derive(Default)]
+pub struct Request {
+    pub size: u64,
+    /// 0 for the kind's own, else a power of two.
+    pub alignment: u64,
+    /// `None` for the device's choice.
+    pub kind: Option<Kind>,
+    /// `None` for the current stream of the device.
+    pub stream: Option<Entered<Stream>>,
+    pub tag: u32,
+}
+
+/// The largest size that is asked of anybody: beyond it, arithmetic on addresses would wrap.
+const LARGEST: u64 = i64::MAX as u64;
+/// What every kind gives without being asked.
+const NATURAL_ALIGNMENT: u64 = 256;
+const HOST_ALIGNMENT: u64 = 64;
+
+/// Serves a request. Size 0 is success with address 0, and nobody is asked.
+pub fn allocate(device: &'static Device, request: Request) -> Result<u64> {
+    let Request { size, alignment, kind, stream, tag } = request;
+    if size > LARGEST {
+        fail!(SizeOverflow, "{size} bytes is more than any address space has (the limit is 2^63 - 1)");
+    }
+    if alignment != 0 && !alignment.is_power_of_two() {
+        fail!(BadAlignment, "alignment {alignment} is not a power of two");
+    }
+    if size.checked_add(alignment).is_none_or(|sum| sum > LARGEST) {
+        fail!(SizeOverflow, "{size} bytes aligned to {alignment} is more than any address space has");
+    }
+    let kind = choose(device, kind)?;
+    if let Some(stream) = &stream
+        && !std::ptr::eq(stream.device(), device)
+    {
+        fail!(
+            InvalidArgument,
+            "the stream belongs to \"{}\", the memory is asked of \"{}\"; use a stream of that device",
+            stream.device().alias(),
+            device.alias()
+        );
+    }
+    if size == 0 {
+        return Ok(0);
+    }
+    let order = builtin::Order { device, size, alignment, stream, tag };
+    match kind {
+        Kind::CudaMempool => builtin::mempool(order),
+        Kind::Host => builtin::host(order),
+        Kind::Pinned => builtin::pinned(order),
+        Kind::CudaDevice => builtin::device(order),
+        Kind::CudaManaged => builtin::managed(order),
+        Kind::Unknown => fail!(Internal, "a request without a kind"),
+    }
+}
+
+/// Which allocator serves: the kind that was asked for, else what the device has switched on.
+#[inline]
+fn choose(device: &Device, asked: Option<Kind>) -> Result<Kind> {
+    let default = match (device.is_cuda(), device.mempool_enabled()) {
+        (false, _) => Kind::Host,
+        (true, true) => Kind::CudaMempool,
+        (true, false) => Kind::CudaDevice,
+    };
+    let Some(kind) = asked else { return Ok(default) };
+    if kind == Kind::Unknown {
+        return Ok(default);
+    }
+    if kind.is_host() == device.is_cuda() {
+        let (belongs, way) = if kind.is_host() {
+            ("the CPU", "ask it of the device \"cpu\"")
+        } else {
+            ("a GPU", "ask it of a device \"cuda:N\"")
+        };
+        fail!(
+            InvalidArgument,
+            "{} memory belongs to {belongs}, not to \"{}\"; {way}",
+            kind.name(),
+            device.alias()
+        );
+    }
+    if kind == Kind::CudaMempool && !device.facts().memory_pools {
+        fail!(
+            NotSupported,
+            "\"{}\" has no memory pools; ask for WARP_MEMORY_CUDA_DEVICE, or for no kind",
+            device.alias()
+        );
+    }
+    if kind == Kind::CudaManaged && !device.facts().managed_memory {
+        fail!(NotSupported, "\"{}\" does not support managed memory", device.alias());
+    }
+    Ok(kind)
+}
+
+/// Enters a new block in the ledger. Memory that the driver gave while we thought it in use shows that the old
+/// block was freed behind our back: its record is stale.
+fn enter(record: Record) -> Result<()> {
+    loop {
+        match LEDGER.insert(record) {
+            Ok(()) => return Ok(()),
+            Err(InsertError::Overlap(overlap)) => drop_stale(&overlap.0, &record),
+            Err(InsertError::OutOfMemory) => fail!(OutOfMemory, "no host memory for the record of a block"),
+            Err(InsertError::AddressRange) => {
+                fail!(DriverError, "the driver gave {} bytes at {:#x}, past the end of the address space", record.size(), record.base())
+            }
+        }
+    }
+}
+
+#[cold]
+fn drop_stale(old: &Record, new: &Record) {
+    let removed = LEDGER.remove(old.base(), |now| if now == old { Ok(()) } else { Err(()) });
+    if let Ok(old) = removed {
+        log!(
+            Warning,
+            "the driver gave {:#x} although {} bytes at {:#x} were not freed here: other code freed them; the old record is dropped",
+            new.base(),
+            old.size(),
+            old.base()
+        );
+        statistics::count_stale(&old);
+        forget(&old);
+    }
+}
+
+/// Lets go of what a record held, when its memory is not to be given back.
+fn forget(record: &Record) {
+    statistics::count_free(record);
+    if record.flags() & USED_ELSEWHERE != 0 {
+        for held in uses::take(record.base()) {
+            // SAFETY: the list of uses had the hold and is gone.
+            unsafe { stream::release_hold(held) };
+        }
+    }
+    builtin::forget_padding_of(record);
+    if record.flags() & HOLDS_STREAM != 0 {
+        // SAFETY: the record had the hold and is gone.
+        unsafe { stream::release_hold(record.stream()) };
+    }
+}
+
+/// The device that a record names.
+fn device_of(record: &Record) -> Result<&'static Device> {
+    crate::device::at(record.device()).ok_or_else(|| lost_record(record))
+}
+
+#[cold]
+fn lost_record(record: &Record) -> Error {
+    error!(Internal, "the record of {:#x} names no device", record.base())
+}
+
+/// Blocks of the device that are live now.
+pub fn live_blocks(device: &Device) -> u64 {
+    let mut count = 0;
+    LEDGER.for_each(|record| count += u64::from(record.device() == device.index()));
+    count
+}
+
+/// The record of the block that an address lies in.
+#[inline]
+pub fn find(address: u64) -> Option<Block> {
+    LEDGER.find(address).map(Block)
+}
+
+/// A live block as other rooms see it.
+#[derive(Debug, Clone, Copy)]
+pub struct Block(Record);
+
+impl Block {
+    pub fn base(&self) -> u64 {
+        self.0.base()
+    }
+
+    pub fn size(&self) -> u64 {
+        self.0.size()
+    }
+
+    pub fn kind(&self) -> Kind {
+        Kind::of_record(&self.0)
+    }
+
+    pub fn rule(&self) -> Rule {
+        Rule::of_record(&self.0)
+    }
+
+    pub fn device(&self) -> Option<&'static Device> {
+        crate::device::at(self.0.device())
+    }
+
+    /// Bytes from the address to the block's end.
+    pub fn rest(&self, address: u64) -> u64 {
+        self.0.size() - (address - self.0.base())
+    }
+}
+
+/// After a fork, in the child: what other threads of the parent were doing to the ledger is forgotten.
+pub fn after_fork_in_child() {
+    LEDGER.after_fork_in_child();
+}

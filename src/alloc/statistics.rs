@@ -1,0 +1,94 @@
+//! Counts a device and kind: what is live, what the most was, how often. Kept apart from the driver's own
+//! figures, which count other users of the same pool and round sizes up.
+
+use super::Kind;
+use crate::device::{Device, PerDevice};
+use crate::ledger::Record;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A line of its own for each kind, so that kinds do not slow each other.
+#[derive(Default)]
+#[repr(align(64))]
+struct Counters {
+    bytes: AtomicU64,
+    peak: AtomicU64,
+    allocations: AtomicU64,
+    frees: AtomicU64,
+    stale: AtomicU64,
+}
+
+static COUNTERS: PerDevice<[Counters; 6]> = PerDevice::new();
+
+/// What the counts say.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Statistics {
+    pub live_bytes: u64,
+    pub peak_bytes: u64,
+    pub live_blocks: u64,
+    pub allocations: u64,
+    pub frees: u64,
+    /// Blocks that other code freed behind the library's back.
+    pub stale_blocks: u64,
+}
+
+#[inline]
+fn counters(device: u16, kind: u8) -> Option<&'static Counters> {
+    let device = crate::device::at(device)?;
+    COUNTERS.get_or_make(device, Default::default).get(usize::from(kind))
+}
+
+#[inline]
+pub fn count_alloc(record: &Record) {
+    if let Some(counters) = counters(record.device(), record.kind()) {
+        let bytes = counters.bytes.fetch_add(record.size(), Ordering::Relaxed) + record.size();
+        counters.allocations.fetch_add(1, Ordering::Relaxed);
+        if bytes > counters.peak.load(Ordering::Relaxed) {
+            counters.peak.fetch_max(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+#[inline]
+pub fn count_free(record: &Record) {
+    if let Some(counters) = counters(record.device(), record.kind()) {
+        counters.bytes.fetch_sub(record.size(), Ordering::Relaxed);
+        counters.frees.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+pub fn count_stale(record: &Record) {
+    if let Some(counters) = counters(record.device(), record.kind()) {
+        counters.stale.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The counts of one kind on the device, or of all its kinds together; the peak of all is the sum of theirs.
+pub fn statistics(device: &Device, kind: Option<Kind>) -> Statistics {
+    let mut sum = Statistics::default();
+    let Some(all) = COUNTERS.get(device) else { return sum };
+    for (counters, of) in all.iter().zip(Kind::ALL) {
+        if kind.is_some_and(|kind| kind != of) {
+            continue;
+        }
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        // Frees first: a block that goes between the two reads is then counted live, never negative.
+        let frees = load(&counters.frees);
+        let allocations = load(&counters.allocations);
+        sum.live_bytes += load(&counters.bytes);
+        sum.peak_bytes += load(&counters.peak);
+        sum.live_blocks += allocations.saturating_sub(frees);
+        sum.allocations += allocations;
+        sum.frees += frees;
+        sum.stale_blocks += load(&counters.stale);
+    }
+    sum
+}
+
+/// Lets the peaks of the device begin again at what is live.
+pub fn reset_peak(device: &Device) {
+    if let Some(all) = COUNTERS.get(device) {
+        for counters in all {
+            counters.peak.store(counters.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Filling and copying ranges of bytes, wherever they live.
+
+use crate::alloc::{self, Kind};
+use crate::device::{self, Device};
+use crate::driver::{Driver, FillValue, MemoryClass};
+use crate::error::{Result, fail};
+use crate::handle::Entered;
+use crate::runtime;
+use crate::stream::{self, Stream};
+
+/// One end of a copy.
+struct End {
+    address: u64,
+    /// The GPU whose memory it is, managed memory's home included; `None` for host memory.
+    gpu: Option<&'static Device>,
+    managed: bool,
+}
+
+impl End {
+    /// What the address is, and that the range stays in its block as far as that is known.
+    fn find(address: u64, size: u64, what: &str) -> Result<End> {
+        if address == 0 {
+            fail!(InvalidArgument, "{what} is NULL, and {size} bytes are not nothing");
+        }
+        if address.checked_add(size).is_none() {
+            fail!(SizeOverflow, "{size} bytes at {address:#x} pass the end of the address space");
+        }
+        if let Some(block) = alloc::find(address) {
+            let rest = block.rest(address);
+            if size > rest {
+                fail!(
+                    InvalidArgument,
+                    "{what}: {size} bytes at {address:#x} pass the end of the block of {} bytes at {:#x} by {}",
+                    block.size(),
+                    block.base(),
+                    size - rest
+                );
+            }
+            let gpu = block.device().filter(|d| d.is_cuda());
+            if let Some(lost) = gpu.filter(|d| d.is_lost()) {
+                return Err(lost.lost_error());
+            }
+            return Ok(End { address, gpu, managed: block.kind() == Kind::CudaManaged });
+        }
+        End::find_foreign(address, size, what)
+    }
+
+    #[cold]
+    fn find_foreign(address: u64, size: u64, what: &str) -> Result<End> {
+        let host = End { address, gpu: None, managed: false };
+        let Ok(driver) = runtime::driver() else { return Ok(host) };
+        let facts = driver.pointer_facts(address).map_err(|f| driver.error(f))?;
+        if matches!(facts.class, MemoryClass::Unknown | MemoryClass::Host) {
+            return Ok(host);
+        }
+        if facts.size != 0 && address - facts.base + size > facts.size {
+            fail!(
+                InvalidArgument,
+                "{what}: {size} bytes at {address:#x} pass the end of the driver's block of {} bytes at {:#x}",
+                facts.size,
+                facts.base
+            );
+        }
+        let gpu = device::of_context(driver, facts.context).or_else(|| device::primary_of(facts.ordinal));
+        let Some(gpu) = gpu else {
+            fail!(NoSuchDevice, "{what} at {address:#x} is memory of GPU {}, which is not in the table", facts.ordinal)
+        };
+        Ok(End { address, gpu: Some(gpu), managed: facts.class == MemoryClass::Managed })
+    }
+}
+
+/// Copies `size` bytes. Between host memory it has happened when this returns; else it happens in the order of
+/// the stream: the one given, else the current one of the destination's GPU, else of the source's.
+pub fn copy(dest: u64, src: u64, size: u64, stream: Option<Entered<Stream>>) -> Result<()> {
+    if size == 0 {
+        return Ok(());
+    }
+    let dest = End::find(dest, size, "the destination")?;
+    let src = End::find(src, size, "the source")?;
+    let Some(home) = dest.gpu.or(src.gpu) else {
+        if let Some(stream) = stream.filter(|s| s.device().is_cuda()) {
+            fail!(
+                InvalidArgument,
+                "a copy from host to host runs at once and not on a stream of \"{}\"; pass no stream, after synchronising it",
+                stream.device().alias()
+            );
+        }
+        copy_host(dest.address, src.address, size);
+        return Ok(());
+    };
+    let stream = take_stream(stream, home)?;
+    let device = stream.device();
+    let driver = device.require_cuda("a copy")?;
+    let _context = device.enter(driver)?;
+    stream.refuse_capture(driver, "a copy")?;
+    let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+    match (dest.gpu, src.gpu) {
+        (Some(to), Some(from)) if !std::ptr::eq(to, from) && !dest.managed && !src.managed => {
+            let ends = ((dest.address, to.context(driver)?), (src.address, from.context(driver)?));
+            driver.copy_peer(ends.0, ends.1, size as usize, stream.native())
+        }
+        _ => driver.copy(dest.address, src.address, size as usize, stream.native()),
+    }
+    .map_err(|f| device.error(driver, f).context("a copy"))?;
+    alloc::record_use(dest.address, &stream);
+    alloc::record_use(src.address, &stream);
+    Ok(())
+}
+
+fn copy_host(dest: u64, src: u64, size: u64) {
+    // SAFETY: both ranges are host memory: ours and inside their blocks, or the caller's word for it. They may
+    // overlap.
+    unsafe {
+        std::ptr::copy(
+            std::ptr::with_exposed_provenance::<u8>(src as usize),
+            std::ptr::with_exposed_provenance_mut::<u8>(dest as usize),
+            size as usize,
+        );
+    }
+}
+
+fn take_stream(stream: Option<Entered<Stream>>, home: &'static Device) -> Result<Entered<Stream>> {
+    match stream {
+        Some(stream) if stream.device().is_cuda() => Ok(stream),
+        Some(_) => fail!(
+            InvalidArgument,
+            "memory of \"{}\" is not reached by a stream of the CPU; pass a stream of that device, or none",
+            home.alias()
+        ),
+        None => stream::current(home),
+    }
+}
+
+/// Fills `size` bytes with repetitions of `pattern`, whose length divides the size. Host memory is filled when
+/// this returns; device memory, managed memory included, in the order of the stream.
+pub fn fill(dest: u64, size: u64, pattern: &[u8], stream: Option<Entered<Stream>>) -> Result<()> {
+    if pattern.is_empty() || size % pattern.len() as u64 != 0 {
+        fail!(
+            InvalidArgument,
+            "{size} bytes are no whole number of patterns of {} bytes",
+            pattern.len()
+        );
+    }
+    if size == 0 {
+        return Ok(());
+    }
+    let dest = End::find(dest, size, "the memory to fill")?;
+    let Some(home) = dest.gpu else {
+        if let Some(stream) = stream.filter(|s| s.device().is_cuda()) {
+            fail!(
+                InvalidArgument,
+                "host memory is filled at once and not on a stream of \"{}\"; pass no stream, after synchronising it",
+                stream.device().alias()
+            );
+        }
+        fill_host(dest.address, size, pattern);
+        return Ok(());
+    };
+    let stream = take_stream(stream, home)?;
+    let device = stream.device();
+    let driver = device.require_cuda("a fill")?;
+    let _context = device.enter(driver)?;
+    stream.refuse_capture(driver, "a fill")?;
+    let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+    fill_device(driver, dest.address, size, pattern, &stream)
+        .map_err(|f| device.error(driver, f).context("a fill"))?;
+    alloc::record_use(dest.address, &stream);
+    Ok(())
+}
+
+fn fill_host(dest: u64, size: u64, pattern: &[u8]) {
+    let size = size as usize;
+    // SAFETY: host memory of at least `size` bytes: ours and inside its block, or the caller's word for it.
+    let bytes = unsafe {
+        std::slice::from_raw_parts_mut(std::ptr::with_exposed_provenance_mut::<u8>(dest as usize), size)
+    };
+    if let Some(byte) = single(pattern) {
+        bytes.fill(byte);
+        return;
+    }
+    // Doubling what is there moves memory at its own speed, in pieces that stay in the cache.
+    const PIECE: usize = 1 << 18;
+    let whole = (PIECE / pattern.len()).max(1) * pattern.len();
+    bytes[..pattern.len()].copy_from_slice(pattern);
+    let mut done = pattern.len();
+    while done < size {
+        let step = done.min(whole).min(size - done);
+        bytes.copy_within(..step, done);
+        done += step;
+    }
+}
+
+/// The byte that the whole pattern consists of.
+fn single(pattern: &[u8]) -> Option<u8> {
+    pattern.iter().all(|byte| *byte == pattern[0]).then_some(pattern[0])
+}
+
+/// The pattern as something the driver can set by itself: its shortest period of 1, 2 or 4 bytes, if the
+/// address suits it.
+fn simple(dest: u64, pattern: &[u8]) -> Option<FillValue> {
+    if let Some(byte) = single(pattern) {
+        return Some(FillValue::U8(byte));
+    }
+    let period = |n: usize| pattern.len().is_multiple_of(n) && pattern.chunks(n).all(|chunk| *chunk == pattern[..n]);
+    if period(2) && dest.is_multiple_of(2) {
+        return Some(FillValue::U16(u16::from_ne_bytes([pattern[0], pattern[1]])));
+    }
+    if period(4) && dest.is_multiple_of(4) {
+        return Some(FillValue::U32(u32::from_ne_bytes([pattern[0], pattern[1], pattern[2], pattern[3]])));
+    }
+    None
+}
+
+fn fill_device(
+    driver: &Driver,
+    dest: u64,
+    size: u64,
+    pattern: &[u8],
+    stream: &Stream,
+) -> std::result::Result<(), crate::driver::Failure> {
+    if let Some(value) = simple(dest, pattern) {
+        let width = match value {
+            FillValue::U8(_) => 1,
+            FillValue::U16(_) => 2,
+            FillValue::U32(_) => 4,
+        };
+        return driver.fill(dest, value, (size / width) as usize, stream.native());
+    }
+    // The pattern goes over once, and doubles there. Pageable memory is read before the call returns.
+    let first = pattern.len() as u64;
+    driver.copy(dest, pattern.as_ptr().expose_provenance() as u64, pattern.len(), stream.native())?;
+    let mut done = first;
+    while done < size {
+        let step = done.min(size - done);
+        driver.copy(dest + done, dest, step as usize, stream.native())?;
+        done += step;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_is_set_by_the_driver_only_where_its_period_and_the_address_allow() {
+        assert_eq!(simple(1, &[7, 7, 7]), Some(FillValue::U8(7)));
+        assert_eq!(simple(2, &[1, 2]), Some(FillValue::U16(u16::from_ne_bytes([1, 2]))));
+        assert_eq!(simple(4, &[1, 2, 3, 4, 1, 2, 3, 4]), Some(FillValue::U32(u32::from_ne_bytes([1, 2, 3, 4]))));
+        assert_eq!(simple(1, &[1, 2]), None);
+        assert_eq!(simple(2, &[1, 2, 3, 4]), None);
+        assert_eq!(simple(4, &[1, 2, 3]), None);
+        assert_eq!(simple(8, &[1, 2, 3, 4, 5, 6, 7, 8]), None);
+    }
+
+    #[test]
+    fn host_fills_repeat_any_pattern_to_the_last_byte() {
+        for pattern in [&[5u8][..], &[1, 2], &[1, 2, 3], &[1, 2, 3, 4, 5, 6, 7]] {
+            for count in [1usize, 2, 3, 1000, 300_000] {
+                let mut bytes = vec![0u8; pattern.len() * count + 1];
+                fill_host(bytes.as_mut_ptr().expose_provenance() as u64, (pattern.len() * count) as u64, pattern);
+                assert!(bytes[..pattern.len() * count].chunks(pattern.len()).all(|chunk| chunk == pattern));
+                assert_eq!(bytes[pattern.len() * count], 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Which device a call means that names none: the thread's choice, else the process's.
+
+use super::Device;
+use crate::error::Result;
+use crate::handle::Handle;
+use crate::{handle, runtime};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// 0 until somebody chooses: then it is worked out from what there is.
+static DEFAULT: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static THREAD: Cell<Handle> = const { Cell::new(0) };
+}
+
+pub(super) fn reset() {
+    DEFAULT.store(0, Ordering::Relaxed);
+}
+
+/// The device for this thread: its own choice while that lives, else the process's.
+#[inline]
+pub fn default_device() -> Result<&'static Device> {
+    runtime::require_live()?;
+    let own = THREAD.get();
+    if own != 0
+        && let Ok(device) = super::from_handle(own)
+    {
+        return Ok(device);
+    }
+    let chosen = DEFAULT.load(Ordering::Relaxed);
+    if chosen != 0
+        && let Ok(device) = super::from_handle(chosen)
+    {
+        return Ok(device);
+    }
+    work_out()
+}
+
+/// The device of the context that is current, else the first GPU, else the CPU.
+#[cold]
+fn work_out() -> Result<&'static Device> {
+    let current = runtime::driver()
+        .ok()
+        .and_then(|driver| Some((driver, driver.current_context().ok().filter(|c| !c.is_null())?)))
+        .and_then(|(driver, context)| super::of_context(driver, context));
+    let device = match current {
+        Some(device) => device,
+        None => {
+            let all = super::all();
+            match all.iter().find(|d| d.is_cuda() && runtime::driver().is_ok()).or(all.first()) {
+                Some(device) => *device,
+                None => return Err(handle::invalid(handle::Tag::Device, 0)),
+            }
+        }
+    };
+    if !runtime::is_forked() {
+        DEFAULT.store(device.handle(), Ordering::Relaxed);
+    }
+    Ok(device)
+}
+
+/// Chooses for every thread that has not chosen for itself.
+pub fn set_default(device: &Device) {
+    DEFAULT.store(device.handle(), Ordering::Relaxed);
+}
+
+/// Chooses for the calling thread; `None` goes back to the process's choice.
+pub fn set_for_thread(device: Option<&Device>) {
+    THREAD.set(device.map_or(0, Device::handle));
+}
+
+/// The calling thread's own choice, if it has one.
+pub fn for_thread() -> Option<&'static Device> {
+    let own = THREAD.get();
+    if own == 0 { None } else { super::from_handle(own).ok() }
+}

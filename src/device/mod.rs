@@ -1,0 +1,267 @@
+//! The devices: the CPU, each GPU by its primary context, and foreign contexts that were registered. A device
+//! is a GPU and a context; when the context dies, so does the device.
+
+mod choice;
+mod report;
+mod table;
+
+pub use choice::{default_device, for_thread, set_default, set_for_thread};
+pub use report::report;
+pub use table::{
+    PerDevice, all, at, build, by_alias, cuda_count, dismantle, from_context, from_handle, of_context,
+    primary_of, remove,
+};
+
+use crate::driver::{ContextGuard, DeviceFacts, Driver, Failure, RawContext, RawPool};
+use crate::error::{Error, Result, error, fail};
+use crate::handle::{Handle, Tag, encode};
+use crate::log::log;
+use crate::runtime;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+
+/// One device. Never freed: records and calls refer to it for as long as the process lives.
+pub struct Device {
+    index: u16,
+    alias: String,
+    facts: DeviceFacts,
+    cuda: bool,
+    /// Registered from a context that somebody else owns.
+    foreign: bool,
+    /// Whether its handle is good.
+    live: AtomicBool,
+    /// Its context died: what was allocated there is gone.
+    lost: AtomicBool,
+    context: AtomicPtr<std::ffi::c_void>,
+    context_id: AtomicU64,
+    acquiring: Mutex<()>,
+    mempool_enabled: AtomicBool,
+    pool: AtomicPtr<std::ffi::c_void>,
+}
+
+impl Device {
+    fn new(index: u16, alias: String, facts: DeviceFacts, cuda: bool) -> Device {
+        let mempool_enabled = cuda && facts.memory_pools && runtime::mempools_at_init();
+        Device {
+            index,
+            alias,
+            facts,
+            cuda,
+            foreign: false,
+            live: AtomicBool::new(true),
+            lost: AtomicBool::new(false),
+            context: AtomicPtr::new(std::ptr::null_mut()),
+            context_id: AtomicU64::new(0),
+            acquiring: Mutex::new(()),
+            mempool_enabled: AtomicBool::new(mempool_enabled),
+            pool: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
+    /// The number that records carry; never given to another device of this process.
+    pub fn index(&self) -> u16 {
+        self.index
+    }
+
+    pub fn handle(&self) -> Handle {
+        encode(Tag::Device, u32::from(self.index), 0)
+    }
+
+    pub fn alias(&self) -> &str {
+        &self.alias
+    }
+
+    /// The GPU's number, -1 for the CPU.
+    pub fn ordinal(&self) -> i32 {
+        if self.cuda { self.facts.ordinal } else { -1 }
+    }
+
+    pub fn facts(&self) -> &DeviceFacts {
+        &self.facts
+    }
+
+    pub fn is_cuda(&self) -> bool {
+        self.cuda
+    }
+
+    /// Whether it stands for its GPU's primary context.
+    pub fn is_primary(&self) -> bool {
+        self.cuda && !self.foreign
+    }
+
+    pub fn is_foreign(&self) -> bool {
+        self.foreign
+    }
+
+    pub fn is_live(&self) -> bool {
+        self.live.load(Ordering::Acquire)
+    }
+
+    pub fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    /// Whether default requests are served from the pool. Process-wide.
+    #[inline]
+    pub fn mempool_enabled(&self) -> bool {
+        self.mempool_enabled.load(Ordering::Relaxed)
+    }
+
+    /// Whether the GPU's work in other processes can be waited for; unknown never happens on Linux.
+    pub fn ipc_supported(&self) -> bool {
+        self.cuda && !self.facts.integrated && self.facts.ipc_events
+    }
+
+    /// An error unless this is a GPU that may be used now; `what` says what was asked of it.
+    #[inline]
+    pub fn require_cuda(&self, what: &str) -> Result<&'static Driver> {
+        if !self.cuda {
+            fail!(InvalidArgument, "{what} needs a CUDA device, and \"{}\" is the CPU", self.alias);
+        }
+        if self.is_lost() {
+            return Err(self.lost_error());
+        }
+        runtime::driver()
+    }
+
+    #[cold]
+    pub fn lost_error(&self) -> Error {
+        error!(
+            DeviceLost,
+            "device \"{}\" is lost: its context was destroyed or reset by other code, and what was allocated there with it; get the device again with warp_device_get",
+            self.alias
+        )
+    }
+
+    /// Whether somebody has made this device's context through us.
+    pub fn has_context(&self) -> bool {
+        !self.context.load(Ordering::Acquire).is_null()
+    }
+
+    /// The context's id, 0 before there is one.
+    pub fn context_id(&self) -> u64 {
+        self.context_id.load(Ordering::Acquire)
+    }
+
+    /// The device's context; the primary one is retained at the first call.
+    #[inline]
+    pub fn context(&self, driver: &Driver) -> Result<RawContext> {
+        let context = RawContext(self.context.load(Ordering::Acquire));
+        if context.is_null() { self.acquire_context(driver) } else { Ok(context) }
+    }
+
+    #[cold]
+    fn acquire_context(&self, driver: &Driver) -> Result<RawContext> {
+        let _one = self.acquiring.lock();
+        let context = RawContext(self.context.load(Ordering::Acquire));
+        if !context.is_null() {
+            return Ok(context);
+        }
+        let context = driver
+            .retain_primary_context(self.facts.device)
+            .map_err(|f| driver.error(f).context(format_args!("the context of \"{}\"", self.alias)))?;
+        let id = match driver.context_id(context) {
+            Ok(id) => id,
+            Err(f) => {
+                let _ = driver.release_primary_context(self.facts.device);
+                return Err(driver.error(f));
+            }
+        };
+        self.context_id.store(id, Ordering::Release);
+        self.context.store(context.0, Ordering::Release);
+        Ok(context)
+    }
+
+    /// Makes the device's context current until the guard goes.
+    #[inline]
+    pub fn enter(&self, driver: &'static Driver) -> Result<ContextGuard<'static>> {
+        let context = self.context(driver)?;
+        driver.enter(context).map_err(|f| self.error(driver, f))
+    }
+
+    /// The pool that allocations name: the device's current one at the first use, whatever other code makes
+    /// current later.
+    #[inline]
+    pub fn pool(&self, driver: &Driver) -> Result<RawPool> {
+        let pool = RawPool(self.pool.load(Ordering::Acquire));
+        if !pool.is_null() {
+            return Ok(pool);
+        }
+        let pool = driver.current_pool(self.facts.device).map_err(|f| self.error(driver, f))?;
+        // Two first uses may race with a change by other code; the first answer is everybody's.
+        match self.pool.compare_exchange(std::ptr::null_mut(), pool.0, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(pool),
+            Err(first) => Ok(RawPool(first)),
+        }
+    }
+
+    /// The pool, if there was a first use.
+    pub fn pool_in_use(&self) -> Option<RawPool> {
+        let pool = RawPool(self.pool.load(Ordering::Acquire));
+        (!pool.is_null()).then_some(pool)
+    }
+
+    /// A failure of a call on this device, as an error; notices when it means that the device is lost.
+    #[cold]
+    pub fn error(&self, driver: &Driver, failure: Failure) -> Error {
+        if self.notice(driver, failure) {
+            return self.lost_error().with_driver_code(failure.code);
+        }
+        driver.error(failure).context(format_args!("on \"{}\"", self.alias))
+    }
+
+    /// Whether the failure came of the context's death; then the device is lost from now on.
+    #[cold]
+    pub fn notice(&self, driver: &Driver, failure: Failure) -> bool {
+        if self.is_lost() {
+            return true;
+        }
+        // Other calls fail with a destroyed context in their arguments; ask about our own.
+        let context = RawContext(self.context.load(Ordering::Acquire));
+        if !failure.is_context_gone() && !failure.is_invalid_context() || context.is_null() {
+            return false;
+        }
+        match driver.context_id(context) {
+            Ok(id) if id == self.context_id() => false,
+            _ => {
+                if !self.lost.swap(true, Ordering::AcqRel) {
+                    log!(Warning, "device \"{}\" is lost: its context is gone", self.alias);
+                    table::replace_lost(self);
+                }
+                true
+            }
+        }
+    }
+
+    /// Free and total memory in bytes. A GPU whose context nobody uses is given one for the question only.
+    pub fn memory_info(&self) -> Result<(u64, u64)> {
+        if !self.cuda {
+            return Ok(table::host_memory());
+        }
+        let driver = self.require_cuda("memory information")?;
+        if self.has_context() {
+            let _context = self.enter(driver)?;
+            return driver.memory_info().map_err(|f| self.error(driver, f));
+        }
+        let context = driver
+            .retain_primary_context(self.facts.device)
+            .map_err(|f| driver.error(f).context(format_args!("the context of \"{}\"", self.alias)))?;
+        let answer = driver.enter(context).and_then(|_current| driver.memory_info());
+        let _ = driver.release_primary_context(self.facts.device);
+        answer.map_err(|f| self.error(driver, f))
+    }
+
+    /// Waits for all work of the device's context; nothing to do where there is none.
+    pub fn synchronize(&self) -> Result<()> {
+        if !self.cuda {
+            return Ok(());
+        }
+        let driver = self.require_cuda("synchronize")?;
+        if !self.has_context() {
+            return Ok(());
+        }
+        let _context = self.enter(driver)?;
+        let _relaxed = driver.relax_capture().map_err(|f| self.error(driver, f))?;
+        driver.synchronize_current_context().map_err(|f| self.error(driver, f))
+    }
+}

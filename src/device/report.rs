@@ -1,0 +1,87 @@
+//! The startup report, in the reference's format.
+
+use super::Device;
+use crate::driver::{Driver, show_version};
+use crate::error::Result;
+use crate::runtime;
+use std::fmt::Write;
+
+/// The report as text: the first line, the driver, the devices, and how they reach each other. Makes no
+/// context: a GPU's memory size is known without one.
+pub fn report() -> Result<String> {
+    runtime::require_live()?;
+    let devices = super::all();
+    let mut text = format!("warpmem {} initialized:\n", env!("CARGO_PKG_VERSION"));
+    let opened = runtime::opened_driver();
+    match opened {
+        Some(driver) if driver.device_count() > 0 => {
+            let _ = writeln!(text, "   CUDA Driver {}", show_version(driver.version()));
+        }
+        Some(driver) => {
+            let _ =
+                writeln!(text, "   CUDA devices not available (Driver {})", show_version(driver.version()));
+        }
+        None => {
+            let _ = writeln!(text, "   {}", runtime::reason());
+        }
+    }
+    text.push_str("   Devices:\n");
+    for device in &devices {
+        let quoted = format!("\"{}\"", device.alias());
+        let _ = writeln!(text, "     {quoted:<10} : {}", describe(device));
+    }
+    let gpus: Vec<_> = devices.into_iter().filter(|d| d.is_cuda()).collect();
+    if gpus.len() > 1
+        && let Some(driver) = opened
+        && runtime::driver().is_ok()
+    {
+        peers(&mut text, driver, &gpus);
+    }
+    Ok(text)
+}
+
+fn describe(device: &Device) -> String {
+    let facts = device.facts();
+    if !device.is_cuda() {
+        return format!("\"{}\"", facts.name);
+    }
+    if device.is_foreign() {
+        return format!("Non-primary context on device \"cuda:{}\"", facts.ordinal);
+    }
+    let gib = facts.total_memory as f64 / f64::from(1 << 30);
+    let (major, minor) = facts.compute_capability;
+    let pools = match (facts.memory_pools, device.mempool_enabled()) {
+        (false, _) => "mempool not supported",
+        (true, true) => "mempool enabled",
+        (true, false) => "mempool supported",
+    };
+    format!("\"{}\" ({gib:.0} GiB, sm_{}, {pools})", facts.name, 10 * major + minor)
+}
+
+fn peers(text: &mut String, driver: &Driver, gpus: &[&'static Device]) {
+    text.push_str("   CUDA peer access:\n");
+    // A device reaches its own memory from every context of it.
+    let reaches = |target: &Device, peer: &Device| {
+        target.ordinal() == peer.ordinal()
+            || driver.can_access_peer(peer.facts().device, target.facts().device).unwrap_or(false)
+    };
+    let matrix: Vec<Vec<bool>> =
+        gpus.iter().map(|target| gpus.iter().map(|peer| reaches(target, peer)).collect()).collect();
+    let mut pairs = matrix
+        .iter()
+        .enumerate()
+        .flat_map(|(i, row)| row.iter().enumerate().filter(move |(j, _)| i != *j).map(|(_, can)| *can));
+    let (all, none) = pairs.by_ref().fold((true, true), |(all, none), can| (all && can, none && !can));
+    if all {
+        text.push_str("     Supported fully (all-directional)\n");
+    } else if none {
+        text.push_str("     Not supported\n");
+    } else {
+        text.push_str("     Supported partially (see access matrix)\n");
+        for (device, row) in gpus.iter().zip(&matrix) {
+            let quoted = format!("\"{}\"", device.alias());
+            let cells: Vec<_> = row.iter().map(|can| if *can { "1" } else { "0" }).collect();
+            let _ = writeln!(text, "     {quoted:<10} : [{}]", cells.join(", "));
+        }
+    }
+}

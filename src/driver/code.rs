@@ -1,0 +1,73 @@
+//! Driver codes as numbers, and what they mean to us. A code this file does not know stays a number.
+
+/// A call of the driver that did not succeed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Failure {
+    pub entry: &'static str,
+    pub code: u32,
+}
+
+pub const INVALID_VALUE: u32 = 1;
+pub const OUT_OF_MEMORY: u32 = 2;
+pub const NOT_INITIALIZED: u32 = 3;
+pub const DEINITIALIZED: u32 = 4;
+pub const STUB_LIBRARY: u32 = 34;
+pub const NO_DEVICE: u32 = 100;
+pub const INVALID_CONTEXT: u32 = 201;
+pub const NOT_READY: u32 = 600;
+pub const CONTEXT_IS_DESTROYED: u32 = 709;
+pub const NOT_SUPPORTED: u32 = 801;
+/// First and last of the codes that a kernel's fault leaves in its context for good.
+const STICKY: [u32; 8] = [214, 700, 702, 710, 714, 715, 717, 719];
+const CAPTURE_CODES: std::ops::RangeInclusive<u32> = 900..=908;
+
+/// Not a driver code: the driver's file lacks the entry point.
+const MISSING: u32 = u32::MAX;
+
+impl Failure {
+    #[cold]
+    pub fn code(entry: &'static str, code: u32) -> Failure {
+        Failure { entry, code }
+    }
+
+    #[cold]
+    pub fn missing(entry: &'static str) -> Failure {
+        Failure { entry, code: MISSING }
+    }
+
+    pub fn is_missing(&self) -> bool {
+        self.code == MISSING
+    }
+
+    pub fn is_out_of_memory(&self) -> bool {
+        self.code == OUT_OF_MEMORY
+    }
+
+    pub fn is_not_ready(&self) -> bool {
+        self.code == NOT_READY
+    }
+
+    /// The whole driver is gone: at exit, or before `cuInit` in a forked child.
+    pub fn is_driver_gone(&self) -> bool {
+        matches!(self.code, DEINITIALIZED | NOT_INITIALIZED)
+    }
+
+    /// The context named by the call is no longer there. Its streams, events and plain memory went with it.
+    pub fn is_context_gone(&self) -> bool {
+        self.code == CONTEXT_IS_DESTROYED || self.is_driver_gone()
+    }
+
+    /// The context is no context (any more), or there is none current.
+    pub fn is_invalid_context(&self) -> bool {
+        self.code == INVALID_CONTEXT
+    }
+
+    /// A kernel faulted in the context: every later call there fails the same way.
+    pub fn is_sticky(&self) -> bool {
+        STICKY.contains(&self.code)
+    }
+
+    pub fn is_capture(&self) -> bool {
+        CAPTURE_CODES.contains(&self.code)
+    }
+}

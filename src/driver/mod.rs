@@ -1,0 +1,210 @@
+//! The only room that knows CUDA: which file is the driver, its entry points, its codes, and the calls that
+//! the concepts make, in their own words. Nothing above this room names a `cu…` function or type.
+
+mod code;
+mod context;
+mod device;
+mod locate;
+mod memory;
+mod pointer;
+mod stream;
+mod table;
+
+pub use code::Failure;
+pub use context::{ContextGuard, RelaxedCapture};
+pub use device::DeviceFacts;
+pub use memory::FillValue;
+pub use pointer::{MemoryClass, PointerFacts};
+pub use stream::CaptureStatus;
+
+use crate::error::{Error, Status};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use table::Table;
+
+/// The oldest driver that is used: context ids and per-stream ids came with it.
+const OLDEST_VERSION: i32 = 12000;
+
+macro_rules! native_handle {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(transparent)]
+        pub struct $name(pub *mut c_void);
+        // SAFETY: an opaque token of the driver, which accepts it from any thread.
+        unsafe impl Send for $name {}
+        // SAFETY: as above.
+        unsafe impl Sync for $name {}
+        impl $name {
+            pub const NULL: $name = $name(std::ptr::null_mut());
+            pub fn is_null(self) -> bool {
+                self.0.is_null()
+            }
+        }
+    };
+}
+
+native_handle!(
+    /// A context of the driver.
+    RawContext
+);
+native_handle!(
+    /// A stream of the driver; NULL, 1 and 2 are its special ones.
+    RawStream
+);
+native_handle!(
+    /// An event of the driver.
+    RawEvent
+);
+native_handle!(
+    /// A memory pool of the driver.
+    RawPool
+);
+
+impl RawStream {
+    /// The stream that waits for, and is waited on by, every blocking stream of the current context.
+    pub const LEGACY: RawStream = RawStream(std::ptr::without_provenance_mut(1));
+    /// The calling thread's own default stream.
+    pub const PER_THREAD: RawStream = RawStream(std::ptr::without_provenance_mut(2));
+
+    /// The special streams mean another stream in another context or thread.
+    pub fn is_special(self) -> bool {
+        self.0.addr() <= 2
+    }
+}
+
+type NameOf = unsafe extern "C" fn(u32, *mut *const c_char) -> u32;
+
+/// A driver that was opened, initialised and found usable. Lives as long as the process.
+pub struct Driver {
+    table: Table,
+    // Outside the table, because cudarc declares them with its enum, and these are asked about codes that
+    // the enum does not list.
+    error_name: Option<NameOf>,
+    error_string: Option<NameOf>,
+    version: i32,
+    device_count: i32,
+    pools: bool,
+}
+
+impl Driver {
+    /// Opens the chosen file and initialises it. On failure the reason, as one sentence for the report.
+    pub fn load(path: Option<&CStr>) -> Result<Driver, String> {
+        let path = locate::choose(path);
+        let file = locate::Opened::open(&path).map_err(|why| format!("CUDA driver not found ({why})"))?;
+        let table = Table::fill(|name| file.find(name));
+        let shown = path.to_string_lossy();
+        let missing = table.missing();
+        let lacking: Vec<_> = table::REQUIRED.iter().filter(|name| missing.contains(name)).copied().collect();
+
+        // SAFETY: resolved from the driver by name; both have had this C signature since CUDA 6.
+        let name_of = |name| unsafe { std::mem::transmute::<*mut c_void, Option<NameOf>>(file.find(name)) };
+        let mut driver = Driver {
+            error_name: name_of(c"cuGetErrorName"),
+            error_string: name_of(c"cuGetErrorString"),
+            pools: !table::POOLS.iter().any(|name| missing.contains(name)),
+            table,
+            version: 0,
+            device_count: 0,
+        };
+
+        // The version may be asked before cuInit, and tells an old driver from one that lacks a name.
+        // SAFETY: the out-pointer is valid.
+        if unsafe { driver.table.cuDriverGetVersion(&mut driver.version) }.is_ok()
+            && (1..OLDEST_VERSION).contains(&driver.version)
+        {
+            return Err(format!(
+                "CUDA driver {} is too old ({} or newer is needed)",
+                show_version(driver.version),
+                show_version(OLDEST_VERSION)
+            ));
+        }
+        if !lacking.is_empty() {
+            return Err(format!("CUDA driver {shown} lacks {}", lacking.join(", ")));
+        }
+        // SAFETY: flags must be 0.
+        match unsafe { driver.table.cuInit(0) } {
+            Ok(()) => {}
+            Err(f) if f.code == code::STUB_LIBRARY => {
+                return Err(format!(
+                    "{shown} is the toolkit's stub, not a driver (code 34): install the driver or name its libcuda.so.1"
+                ));
+            }
+            // A driver without a device is whole; there is just nothing to list.
+            Err(f) if f.code == code::NO_DEVICE => return Ok(driver),
+            Err(f) => return Err(format!("CUDA driver failed to initialize ({})", driver.describe(f))),
+        }
+        // SAFETY: the out-pointers are valid.
+        unsafe {
+            driver
+                .table
+                .cuDriverGetVersion(&mut driver.version)
+                .and_then(|()| driver.table.cuDeviceGetCount(&mut driver.device_count))
+                .map_err(|f| format!("CUDA driver failed to initialize ({})", driver.describe(f)))?;
+        }
+        Ok(driver)
+    }
+
+    /// As the driver counts: 13000 is 13.0.
+    pub fn version(&self) -> i32 {
+        self.version
+    }
+
+    pub fn device_count(&self) -> i32 {
+        self.device_count
+    }
+
+    /// Whether the file has all that stream-ordered pools need; each device has its own say besides.
+    pub fn has_pools(&self) -> bool {
+        self.pools
+    }
+
+    /// `CUDA_ERROR_OUT_OF_MEMORY (2) from cuMemAlloc_v2: out of memory`.
+    #[cold]
+    pub fn describe(&self, failure: Failure) -> String {
+        if failure.is_missing() {
+            return format!("this driver lacks {}", failure.entry);
+        }
+        let text = |ask: Option<NameOf>| {
+            let mut out: *const c_char = std::ptr::null();
+            // SAFETY: the out-pointer is valid; the driver answers with NULL or a static string.
+            unsafe {
+                ask.filter(|ask| ask(failure.code, &mut out) == 0 && !out.is_null())
+                    .map(|_| CStr::from_ptr(out).to_string_lossy())
+            }
+        };
+        match (text(self.error_name), text(self.error_string)) {
+            (Some(name), Some(string)) => {
+                format!("{name} ({}) from {}: {string}", failure.code, failure.entry)
+            }
+            _ => format!("code {} from {}", failure.code, failure.entry),
+        }
+    }
+
+    /// The failure as an error of the library: which status it is, the number, and the driver's own words.
+    #[cold]
+    pub fn error(&self, failure: Failure) -> Error {
+        let status = if failure.is_out_of_memory() {
+            Status::OutOfMemory
+        } else if failure.is_missing() || failure.code == code::NOT_SUPPORTED {
+            Status::NotSupported
+        } else if failure.is_capture() {
+            Status::IllegalInCapture
+        } else if failure.is_context_gone() || failure.is_sticky() {
+            Status::DeviceLost
+        } else {
+            Status::DriverError
+        };
+        let number = if failure.is_missing() { 0 } else { failure.code };
+        Error::new(status, self.describe(failure)).with_driver_code(number)
+    }
+}
+
+/// `13000` as `13.0`.
+pub fn show_version(version: i32) -> String {
+    format!("{}.{}", version / 1000, version % 1000 / 10)
+}
+
+/// The driver's int answer to a yes-or-no question.
+fn truth(value: c_int) -> bool {
+    value > 0
+}

@@ -1,0 +1,133 @@
+//! Streams and events.
+
+use super::{Driver, Failure, RawContext, RawEvent, RawStream};
+
+/// Whether work put on a stream runs or is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CaptureStatus {
+    None,
+    Active,
+    Invalidated,
+}
+
+const NON_BLOCKING: u32 = 1;
+const DISABLE_TIMING: u32 = 2;
+
+impl Driver {
+    /// A stream in the current context; the priority is clamped by the driver.
+    pub fn create_stream(&self, non_blocking: bool, priority: i32) -> Result<RawStream, Failure> {
+        let mut stream = RawStream::NULL;
+        let flags = if non_blocking { NON_BLOCKING } else { 0 };
+        // SAFETY: the out-pointer is valid and a stream handle is a pointer.
+        unsafe { self.table.cuStreamCreateWithPriority((&raw mut stream.0).cast(), flags, priority)? };
+        Ok(stream)
+    }
+
+    /// Destroys the stream; work on it goes on to its end.
+    pub fn destroy_stream(&self, stream: RawStream) -> Result<(), Failure> {
+        // SAFETY: a stream that we made, whose handle nobody of us uses any more.
+        unsafe { self.table.cuStreamDestroy_v2(stream.0.cast()) }
+    }
+
+    pub fn synchronize_stream(&self, stream: RawStream) -> Result<(), Failure> {
+        // SAFETY: the caller pins the stream.
+        unsafe { self.table.cuStreamSynchronize(stream.0.cast()) }
+    }
+
+    /// Whether all work put on the stream so far is done.
+    pub fn stream_is_idle(&self, stream: RawStream) -> Result<bool, Failure> {
+        // SAFETY: the caller pins the stream.
+        match unsafe { self.table.cuStreamQuery(stream.0.cast()) } {
+            Ok(()) => Ok(true),
+            Err(f) if f.is_not_ready() => Ok(false),
+            Err(f) => Err(f),
+        }
+    }
+
+    /// The number that the driver never gives to another stream.
+    pub fn stream_id(&self, stream: RawStream) -> Result<u64, Failure> {
+        let mut id = 0;
+        // SAFETY: the caller pins the stream; the out-pointer is valid.
+        unsafe { self.table.cuStreamGetId(stream.0.cast(), &mut id)? };
+        Ok(id)
+    }
+
+    /// The context that the stream belongs to.
+    pub fn stream_context(&self, stream: RawStream) -> Result<RawContext, Failure> {
+        let mut context = RawContext::NULL;
+        // SAFETY: the caller pins the stream; the out-pointer is valid.
+        unsafe { self.table.cuStreamGetCtx(stream.0.cast(), (&raw mut context.0).cast())? };
+        Ok(context)
+    }
+
+    /// Whether the stream takes no part in the legacy stream's ordering, and its priority. A driver too old
+    /// to say is taken to have made the ordinary kind.
+    pub fn stream_properties(&self, stream: RawStream) -> Result<(bool, i32), Failure> {
+        let (mut flags, mut priority) = (0, 0);
+        // SAFETY: the caller pins the stream; the out-pointers are valid.
+        unsafe {
+            self.table.cuStreamGetFlags(stream.0.cast(), &mut flags)?;
+            self.table.cuStreamGetPriority(stream.0.cast(), &mut priority)?;
+        }
+        Ok((flags & NON_BLOCKING != 0, priority))
+    }
+
+    /// Least and greatest priority in the current context; numerically the greatest is the smaller one.
+    pub fn priority_range(&self) -> Result<(i32, i32), Failure> {
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: the out-pointers are valid.
+        unsafe { self.table.cuCtxGetStreamPriorityRange(&mut least, &mut greatest)? };
+        Ok((least, greatest))
+    }
+
+    #[inline]
+    pub fn capture_status(&self, stream: RawStream) -> Result<CaptureStatus, Failure> {
+        let mut status = 0u32;
+        // SAFETY: the caller pins the stream; the driver writes one 32-bit status, kept as a number.
+        unsafe { self.table.cuStreamIsCapturing(stream.0.cast(), (&raw mut status).cast())? };
+        Ok(match status {
+            0 => CaptureStatus::None,
+            1 => CaptureStatus::Active,
+            _ => CaptureStatus::Invalidated,
+        })
+    }
+
+    /// Work put on `stream` from now on waits for `event`.
+    pub fn wait_event(&self, stream: RawStream, event: RawEvent) -> Result<(), Failure> {
+        // SAFETY: the caller pins the stream and owns the event.
+        unsafe { self.table.cuStreamWaitEvent(stream.0.cast(), event.0.cast(), 0) }
+    }
+
+    /// An event without timing in the current context.
+    pub fn create_event(&self) -> Result<RawEvent, Failure> {
+        let mut event = RawEvent::NULL;
+        // SAFETY: the out-pointer is valid and an event handle is a pointer.
+        unsafe { self.table.cuEventCreate((&raw mut event.0).cast(), DISABLE_TIMING)? };
+        Ok(event)
+    }
+
+    pub fn destroy_event(&self, event: RawEvent) -> Result<(), Failure> {
+        // SAFETY: an event that we made and that nobody of us uses any more.
+        unsafe { self.table.cuEventDestroy_v2(event.0.cast()) }
+    }
+
+    pub fn record_event(&self, event: RawEvent, stream: RawStream) -> Result<(), Failure> {
+        // SAFETY: the caller owns the event and pins the stream.
+        unsafe { self.table.cuEventRecord(event.0.cast(), stream.0.cast()) }
+    }
+
+    /// Whether everything before the event's last record is done.
+    pub fn event_is_done(&self, event: RawEvent) -> Result<bool, Failure> {
+        // SAFETY: the caller owns the event.
+        match unsafe { self.table.cuEventQuery(event.0.cast()) } {
+            Ok(()) => Ok(true),
+            Err(f) if f.is_not_ready() => Ok(false),
+            Err(f) => Err(f),
+        }
+    }
+
+    pub fn synchronize_event(&self, event: RawEvent) -> Result<(), Failure> {
+        // SAFETY: the caller owns the event.
+        unsafe { self.table.cuEventSynchronize(event.0.cast()) }
+    }
+}

@@ -1,0 +1,210 @@
+//! The entry points of the driver that this library calls, each listed once. A signature that disagrees with
+//! cudarc's does not compile; every entry is optional at load and a missing one is an ordinary failure.
+
+use super::code::Failure;
+use cudarc::driver::sys::{self, *};
+use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
+
+macro_rules! entry_points {
+    ($( $(#[$doc:meta])* $name:ident ( $($arg:ident : $ty:ty),* ); )*) => {
+        /// Addresses found in the driver's file, `None` where it lacks the name.
+        #[allow(non_snake_case)]
+        pub struct Table { $( $name: Option<unsafe extern "C" fn($($ty),*) -> u32>, )* }
+
+        // The signatures above are cudarc's; only the result is a plain number, since a code that cudarc
+        // does not list must not become a Rust enum.
+        $( const _: unsafe fn($($ty),*) -> CUresult = sys::$name; )*
+
+        /// Every name in the table, in order.
+        pub const NAMES: &[&str] = &[ $( stringify!($name), )* ];
+
+        impl Table {
+            /// Fills the table, asking `find` for each name.
+            pub fn fill(mut find: impl FnMut(&CStr) -> *mut c_void) -> Table {
+                Table { $( $name: {
+                    let address = find(const {
+                        match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                            Ok(name) => name,
+                            Err(_) => panic!("an entry point's name has a NUL"),
+                        }
+                    });
+                    // SAFETY: a driver that exports this name does so with the C signature that cudarc
+                    // declares (checked above); NULL becomes None by the layout of Option<fn>.
+                    unsafe { std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn($($ty),*) -> u32>>(address) }
+                }, )* }
+            }
+
+            /// The names that the driver lacks.
+            pub fn missing(&self) -> Vec<&'static str> {
+                let mut names = Vec::new();
+                $( if self.$name.is_none() { names.push(stringify!($name)); } )*
+                names
+            }
+
+            $(
+                $(#[$doc])*
+                /// # Safety
+                /// As the driver's documentation of the entry point says for its arguments.
+                #[allow(non_snake_case)]
+                #[inline(always)]
+                pub unsafe fn $name(&self, $($arg: $ty),*) -> Result<(), Failure> {
+                    match self.$name {
+                        // SAFETY: the caller keeps the entry point's own rules.
+                        Some(entry) => match unsafe { entry($($arg),*) } {
+                            0 => Ok(()),
+                            code => Err(Failure::code(stringify!($name), code)),
+                        },
+                        None => Err(Failure::missing(stringify!($name))),
+                    }
+                }
+            )*
+        }
+    };
+}
+
+entry_points! {
+    cuInit(flags: c_uint);
+    cuDriverGetVersion(version: *mut c_int);
+    cuGetErrorName(error: CUresult, out: *mut *const c_char);
+    cuGetErrorString(error: CUresult, out: *mut *const c_char);
+
+    cuDeviceGetCount(count: *mut c_int);
+    cuDeviceGet(device: *mut CUdevice, ordinal: c_int);
+    cuDeviceGetName(name: *mut c_char, len: c_int, device: CUdevice);
+    cuDeviceGetUuid_v2(uuid: *mut CUuuid, device: CUdevice);
+    cuDeviceGetAttribute(out: *mut c_int, attribute: CUdevice_attribute, device: CUdevice);
+    cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice);
+    cuDeviceGetPCIBusId(out: *mut c_char, len: c_int, device: CUdevice);
+    cuDeviceCanAccessPeer(can: *mut c_int, device: CUdevice, peer: CUdevice);
+    cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice);
+    cuDeviceGetMemPool(pool: *mut CUmemoryPool, device: CUdevice);
+    cuDeviceGraphMemTrim(device: CUdevice);
+
+    cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
+    cuDevicePrimaryCtxRelease_v2(device: CUdevice);
+    cuDevicePrimaryCtxGetState(device: CUdevice, flags: *mut c_uint, active: *mut c_int);
+    cuCtxGetCurrent(context: *mut CUcontext);
+    cuCtxSetCurrent(context: CUcontext);
+    cuCtxGetDevice(device: *mut CUdevice);
+    cuCtxGetId(context: CUcontext, id: *mut c_ulonglong);
+    cuCtxSynchronize();
+
+    cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
+    cuMemAlloc_v2(out: *mut CUdeviceptr, size: usize);
+    cuMemFree_v2(ptr: CUdeviceptr);
+    cuMemHostAlloc(out: *mut *mut c_void, size: usize, flags: c_uint);
+    cuMemFreeHost(ptr: *mut c_void);
+    cuMemAllocManaged(out: *mut CUdeviceptr, size: usize, flags: c_uint);
+    cuMemAllocFromPoolAsync(out: *mut CUdeviceptr, size: usize, pool: CUmemoryPool, stream: CUstream);
+    cuMemFreeAsync(ptr: CUdeviceptr, stream: CUstream);
+    cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize);
+    cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: CUmemPool_attribute, value: *mut c_void);
+
+    cuPointerGetAttribute(out: *mut c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr);
+    cuPointerGetAttributes(count: c_uint, attributes: *mut CUpointer_attribute, out: *mut *mut c_void, ptr: CUdeviceptr);
+    cuMemGetAddressRange_v2(base: *mut CUdeviceptr, size: *mut usize, ptr: CUdeviceptr);
+    cuMemRetainAllocationHandle(out: *mut CUmemGenericAllocationHandle, address: *mut c_void);
+    cuMemRelease(handle: CUmemGenericAllocationHandle);
+
+    cuMemcpyAsync(dest: CUdeviceptr, src: CUdeviceptr, size: usize, stream: CUstream);
+    cuMemcpyPeerAsync(dest: CUdeviceptr, dest_context: CUcontext, src: CUdeviceptr, src_context: CUcontext, size: usize, stream: CUstream);
+    cuMemsetD8Async(dest: CUdeviceptr, value: c_uchar, count: usize, stream: CUstream);
+    cuMemsetD16Async(dest: CUdeviceptr, value: c_ushort, count: usize, stream: CUstream);
+    cuMemsetD32Async(dest: CUdeviceptr, value: c_uint, count: usize, stream: CUstream);
+
+    cuStreamCreateWithPriority(out: *mut CUstream, flags: c_uint, priority: c_int);
+    cuStreamDestroy_v2(stream: CUstream);
+    cuStreamSynchronize(stream: CUstream);
+    cuStreamQuery(stream: CUstream);
+    cuStreamGetId(stream: CUstream, id: *mut c_ulonglong);
+    cuStreamGetCtx(stream: CUstream, context: *mut CUcontext);
+    cuStreamGetFlags(stream: CUstream, flags: *mut c_uint);
+    cuStreamGetPriority(stream: CUstream, priority: *mut c_int);
+    cuStreamIsCapturing(stream: CUstream, status: *mut CUstreamCaptureStatus);
+    cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);
+    cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode);
+    cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int);
+
+    cuEventCreate(out: *mut CUevent, flags: c_uint);
+    cuEventRecord(event: CUevent, stream: CUstream);
+    cuEventQuery(event: CUevent);
+    cuEventSynchronize(event: CUevent);
+    cuEventDestroy_v2(event: CUevent);
+}
+
+/// Without these there is no using the driver at all; without any other, its feature is off.
+pub const REQUIRED: &[&str] = &[
+    "cuInit",
+    "cuDriverGetVersion",
+    "cuDeviceGetCount",
+    "cuDeviceGet",
+    "cuDeviceGetName",
+    "cuDeviceGetAttribute",
+    "cuDeviceTotalMem_v2",
+    "cuDevicePrimaryCtxRetain",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuDevicePrimaryCtxGetState",
+    "cuCtxGetCurrent",
+    "cuCtxSetCurrent",
+    "cuCtxGetDevice",
+    "cuCtxGetId",
+    "cuCtxSynchronize",
+    "cuMemGetInfo_v2",
+    "cuMemAlloc_v2",
+    "cuMemFree_v2",
+    "cuMemHostAlloc",
+    "cuMemFreeHost",
+    "cuPointerGetAttribute",
+    "cuPointerGetAttributes",
+    "cuMemcpyAsync",
+    "cuMemcpyPeerAsync",
+    "cuMemsetD8Async",
+    "cuMemsetD16Async",
+    "cuMemsetD32Async",
+    "cuStreamCreateWithPriority",
+    "cuStreamDestroy_v2",
+    "cuStreamSynchronize",
+    "cuStreamQuery",
+    "cuStreamGetId",
+    "cuStreamGetCtx",
+    "cuStreamIsCapturing",
+    "cuStreamWaitEvent",
+    "cuThreadExchangeStreamCaptureMode",
+    "cuEventCreate",
+    "cuEventRecord",
+    "cuEventQuery",
+    "cuEventSynchronize",
+    "cuEventDestroy_v2",
+];
+
+/// What stream-ordered pools need.
+pub const POOLS: &[&str] = &[
+    "cuDeviceGetDefaultMemPool",
+    "cuDeviceGetMemPool",
+    "cuMemAllocFromPoolAsync",
+    "cuMemFreeAsync",
+    "cuMemPoolTrimTo",
+    "cuMemPoolGetAttribute",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn required_and_feature_names_are_in_the_table() {
+        for name in REQUIRED.iter().chain(POOLS) {
+            assert!(NAMES.contains(name), "{name} is not an entry of the table");
+        }
+    }
+
+    #[test]
+    fn a_missing_entry_point_is_an_error_not_a_panic() {
+        let table = Table::fill(|_| std::ptr::null_mut());
+        assert_eq!(table.missing().len(), NAMES.len());
+        // SAFETY: the entry is missing, so nothing is called.
+        let failure = unsafe { table.cuInit(0) }.unwrap_err();
+        assert!(failure.is_missing());
+        assert_eq!(failure.entry, "cuInit");
+    }
+}

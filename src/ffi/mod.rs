@@ -1,0 +1,14 @@
+//! The C face: the only `extern "C"`. Each function checks its arguments, calls into a concept and turns the result
+//! into a status. One file a chapter of the header, in its order.
+
+#![allow(non_camel_case_types)]
+// What a C reader must keep to is in the prose of each comment; a heading of Rust's would be printed into the header.
+#![allow(clippy::missing_safety_doc)]
+
+mod boundary;
+
+pub mod status;
+pub mod library;
+pub mod device;
+pub mod stream;
+pub mod memory;

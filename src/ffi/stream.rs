@@ -1,0 +1,239 @@
+//! # Streams
+//!
+//! Work on a GPU is ordered by streams. Each device has one default stream, made when it is first needed and shared
+//! by all threads; a thread can put another in its place for itself. NULL, wherever a stream is expected, is the
+//! device's current stream. The CPU has one pseudo-stream a thread, on which everything is done when a call returns.
+
+use super::boundary::{Grows, flags, guard, handle, opaque, options, out, out_struct};
+use super::device::warp_device;
+use super::status::warp_status;
+use crate::driver::RawStream;
+use crate::error::Result;
+use crate::handle::Entered;
+use crate::stream::Stream;
+use crate::{device, runtime, stream};
+use std::ffi::c_void;
+
+/// A stream. Good until it is released or the library is shut down.
+#[repr(C)]
+pub struct warp_stream {
+    _private: [u8; 0],
+}
+
+/// The stream takes no part in the ordering with the legacy default stream.
+pub const WARP_STREAM_NON_BLOCKING: u32 = 1;
+
+/// How a stream should be. All zero but struct_size is the default: blocking, of ordinary priority.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct warp_stream_options {
+    /// sizeof(warp_stream_options), set by the caller.
+    pub struct_size: usize,
+    /// WARP_STREAM_… bits.
+    pub flags: u32,
+    /// 0 is ordinary, lower numbers come first; the range is the driver's.
+    pub priority: i32,
+}
+
+// SAFETY: `repr(C)`, begins with its size, numbers only.
+unsafe impl Grows for warp_stream_options {
+    const FIRST_SIZE: usize = size_of::<warp_stream_options>();
+    const NAME: &'static str = "warp_stream_options";
+}
+
+/// What is known of a stream.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct warp_stream_info {
+    /// sizeof(warp_stream_info), set by the caller.
+    pub struct_size: usize,
+    /// Its device.
+    pub device: *mut warp_device,
+    /// The CUstream; NULL for the CPU's.
+    pub native: *mut c_void,
+    /// A number that no other stream of the process ever gets; for the CPU's, the calling thread's.
+    pub id: u64,
+    /// Its priority.
+    pub priority: i32,
+    /// Does it take no part in the ordering with the legacy default stream?
+    pub is_non_blocking: u8,
+    /// Was it made by this library, which destroys it when it is released?
+    pub is_owned: u8,
+}
+
+// SAFETY: `repr(C)`, begins with its size, numbers and raw pointers.
+unsafe impl Grows for warp_stream_info {
+    const FIRST_SIZE: usize = size_of::<warp_stream_info>();
+    const NAME: &'static str = "warp_stream_info";
+}
+
+pub(super) fn found_device(device: *const warp_device) -> Result<&'static device::Device> {
+    runtime::require_live()?;
+    device::from_handle(handle(device))
+}
+
+/// A stream that a call names; `None` for NULL.
+#[inline]
+pub(super) fn given(stream: *const warp_stream) -> Result<Option<Entered<Stream>>> {
+    if stream.is_null() { Ok(None) } else { stream::enter(handle(stream)).map(Some) }
+}
+
+/// A stream that must be named.
+fn found(stream: *const warp_stream) -> Result<Entered<Stream>> {
+    runtime::require_live()?;
+    stream::enter(handle(stream))
+}
+
+/// Makes a stream. Makes the device's context if there is none yet.
+///
+/// @param device  a CUDA device; NULL for the default.
+/// @param options  how it should be; NULL for the defaults.
+/// @param out  the stream, to be given back with warp_stream_release().
+/// @return WARP_ERROR_INVALID_ARGUMENT for the CPU, unknown flags or a priority outside of the device's range.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_stream_create(
+    device: *mut warp_device,
+    options: *const warp_stream_options,
+    out: *mut *mut warp_stream,
+) -> warp_status {
+    guard(|| {
+        let out = self::out(out, "out")?;
+        let device = found_device(device)?;
+        let given = self::options(options)?;
+        let flags = flags(given.flags, WARP_STREAM_NON_BLOCKING, "flags")?;
+        let options = stream::Options {
+            non_blocking: flags & WARP_STREAM_NON_BLOCKING != 0,
+            priority: given.priority,
+        };
+        out.put(opaque(stream::create(device, options)?));
+        Ok(())
+    })
+}
+
+/// Gives a handle to a stream that other code made and goes on owning. The native stream must outlive the handle:
+/// the driver crashes when it is given a stream that was destroyed, and nobody can ask it beforehand. Release the
+/// handle first; blocks that were used on the stream can be freed at any time after that.
+///
+/// @param device  the device of the stream's context; NULL for the default.
+/// @param native_stream  a CUstream; NULL or 1 is the legacy default stream of the device's context, 2 is the
+///     calling thread's own default stream, whichever thread uses the handle.
+/// @param out  the handle, to be given back with warp_stream_release().
+/// @return WARP_ERROR_INVALID_ARGUMENT for the CPU or a stream of another context.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_stream_wrap(
+    device: *mut warp_device,
+    native_stream: *mut c_void,
+    out: *mut *mut warp_stream,
+) -> warp_status {
+    guard(|| {
+        let out = self::out(out, "out")?;
+        let device = found_device(device)?;
+        out.put(opaque(stream::wrap(device, RawStream(native_stream))?));
+        Ok(())
+    })
+}
+
+/// Gives a stream back. The handle is stale at once; a stream of the library is destroyed, after the calls that are
+/// using it on other threads, and work that was put on it goes on to its end. Does not wait.
+///
+/// @param stream  a stream of warp_stream_create() or warp_stream_wrap(); NULL does nothing.
+/// @return WARP_ERROR_INVALID_ARGUMENT for a device's default stream.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_stream_release(stream: *mut warp_stream) -> warp_status {
+    guard(|| {
+        runtime::require_once_live()?;
+        if stream.is_null() { Ok(()) } else { stream::release(handle(stream)) }
+    })
+}
+
+/// Describes a stream. Cheap.
+///
+/// @param stream  the stream.
+/// @param out  filled as far as its struct_size goes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_stream_get_info(
+    stream: *const warp_stream,
+    out: *mut warp_stream_info,
+) -> warp_status {
+    guard(|| {
+        let out = out_struct(out)?;
+        let stream = found(stream)?;
+        out.put(warp_stream_info {
+            struct_size: size_of::<warp_stream_info>(),
+            device: opaque(stream.device().handle()),
+            native: stream.native().0,
+            id: stream.id(),
+            priority: stream.priority(),
+            is_non_blocking: u8::from(stream.is_non_blocking()),
+            is_owned: u8::from(stream.is_owned()),
+        });
+        Ok(())
+    })
+}
+
+/// The stream that work of this thread on the device goes to when a call names none. Made now if it is the device's
+/// default stream and there is none yet.
+///
+/// @param device  the device; NULL for the default.
+/// @param out  the stream; it is not to be released on account of this call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_stream_get_current(
+    device: *mut warp_device,
+    out: *mut *mut warp_stream,
+) -> warp_status {
+    guard(|| {
+        let out = self::out(out, "out")?;
+        let current = stream::current(found_device(device)?)?;
+        out.put(opaque(stream::handle_of(&current)));
+        Ok(())
+    })
+}
+
+/// Makes a stream the current one of the device for the calling thread. When it is released, the device's default
+/// stream takes its place.
+///
+/// @param device  the device; NULL for the default.
+/// @param stream  a stream of that device; NULL for the device's default stream.
+/// @return WARP_ERROR_INVALID_ARGUMENT for a stream of another device; WARP_ERROR_NOT_SUPPORTED when the thread has
+///     a stream of its own on 32 other devices.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_stream_set_current(
+    device: *mut warp_device,
+    stream: *mut warp_stream,
+) -> warp_status {
+    guard(|| {
+        let device = found_device(device)?;
+        stream::set_current(device, (!stream.is_null()).then(|| handle(stream)))
+    })
+}
+
+/// Waits until everything that was put on the stream is done.
+///
+/// @param stream  the stream; NULL for the current one of the default device.
+/// @return WARP_ERROR_ILLEGAL_IN_CAPTURE while the stream is being captured; WARP_ERROR_DEVICE_LOST also when a
+///     kernel faulted.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_stream_synchronize(stream: *mut warp_stream) -> warp_status {
+    guard(|| named_or_current(stream)?.synchronize())
+}
+
+/// Whether everything that was put on the stream is done. Does not wait.
+///
+/// @param stream  the stream; NULL for the current one of the default device.
+/// @param out  1 when it is, 0 when work is pending.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_stream_query_idle(stream: *mut warp_stream, out: *mut u8) -> warp_status {
+    guard(|| {
+        let out = self::out(out, "out")?;
+        out.put(u8::from(named_or_current(stream)?.is_idle()?));
+        Ok(())
+    })
+}
+
+fn named_or_current(stream: *const warp_stream) -> Result<Entered<Stream>> {
+    runtime::require_live()?;
+    match given(stream)? {
+        Some(stream) => Ok(stream),
+        None => stream::current(device::default_device()?),
+    }
+}

@@ -1,0 +1,113 @@
+//! The current stream of a device: the thread's override, else the device's default stream, which is blocking
+//! and made at the first use.
+
+use super::{Options, STREAMS, Stream, create};
+use crate::device::{Device, PerDevice};
+use crate::error::{Result, fail};
+use crate::handle::{Entered, Handle};
+use crate::runtime;
+use parking_lot::Mutex;
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[derive(Default)]
+struct DefaultStream {
+    handle: AtomicU64,
+    making: Mutex<()>,
+}
+
+static DEFAULTS: PerDevice<DefaultStream> = PerDevice::new();
+
+/// As many devices as one thread can give a stream of its own.
+const OVERRIDES: usize = 32;
+
+thread_local! {
+    /// Device index + 1 and stream handle; plain numbers, so that nothing runs when a thread ends.
+    static THREAD: RefCell<[(u32, Handle); OVERRIDES]> = const { RefCell::new([(0, 0); OVERRIDES]) };
+}
+
+/// The stream that work of this thread on the device goes to when a call names none.
+#[inline]
+pub fn current(device: &'static Device) -> Result<Entered<Stream>> {
+    if let Some(handle) = thread_override(device)
+        && let Ok(stream) = STREAMS.enter(handle)
+    {
+        return Ok(stream);
+    }
+    let default = DEFAULTS.get_or_make(device, DefaultStream::default);
+    match STREAMS.enter(default.handle.load(Ordering::Acquire)) {
+        Ok(stream) => Ok(stream),
+        Err(_) => make_default(device, default),
+    }
+}
+
+#[inline]
+fn thread_override(device: &Device) -> Option<Handle> {
+    let key = u32::from(device.index()) + 1;
+    THREAD.with_borrow(|own| own.iter().take_while(|(k, _)| *k != 0).find(|(k, _)| *k == key).map(|(_, h)| *h))
+}
+
+#[cold]
+fn make_default(device: &'static Device, default: &DefaultStream) -> Result<Entered<Stream>> {
+    runtime::require_live()?;
+    let _one = default.making.lock();
+    if let Ok(stream) = STREAMS.enter(default.handle.load(Ordering::Acquire)) {
+        return Ok(stream);
+    }
+    let handle = if device.is_cuda() {
+        create(device, Options::default())?
+    } else {
+        STREAMS.insert(Stream {
+            device,
+            native: crate::driver::RawStream::NULL,
+            id: 0,
+            owned: false,
+            non_blocking: false,
+            priority: 0,
+            end: Mutex::new(super::End::Running),
+        })?
+    };
+    default.handle.store(handle, Ordering::Release);
+    STREAMS.enter(handle)
+}
+
+pub(super) fn is_default_of(stream: &Stream, handle: Handle) -> bool {
+    DEFAULTS.get(stream.device()).is_some_and(|default| default.handle.load(Ordering::Acquire) == handle)
+}
+
+/// Gives the calling thread a stream of its own for the device; `None` goes back to the default.
+pub fn set_current(device: &'static Device, stream: Option<Handle>) -> Result<()> {
+    if let Some(handle) = stream {
+        let stream = STREAMS.enter(handle)?;
+        if !std::ptr::eq(stream.device(), device) {
+            fail!(
+                InvalidArgument,
+                "the stream belongs to \"{}\" and cannot be the current one of \"{}\"",
+                stream.device().alias(),
+                device.alias()
+            );
+        }
+    }
+    let key = u32::from(device.index()) + 1;
+    THREAD.with_borrow_mut(|own| {
+        // Entries stay in front of the first empty one; those of streams and devices that are gone make room.
+        let mut kept = 0;
+        for i in 0..OVERRIDES {
+            let entry = own[i];
+            if entry.0 != 0 && entry.0 != key && STREAMS.enter(entry.1).is_ok() {
+                own[kept] = entry;
+                kept += 1;
+            }
+        }
+        own[kept..].fill((0, 0));
+        match stream {
+            Some(_) if kept == OVERRIDES => fail!(
+                NotSupported,
+                "a thread can have its own stream on {OVERRIDES} devices at once; reset one with a NULL stream"
+            ),
+            Some(handle) => own[kept] = (key, handle),
+            None => {}
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,360 @@
+//! Streams: the ones we make, the ones others made, each device's current one, and what remains of a stream
+//! that is gone while blocks still depend on its work.
+
+mod current;
+mod events;
+
+pub use current::{current, set_current};
+pub use events::{give_event, take_event};
+
+use crate::device::{self, Device};
+use crate::driver::{CaptureStatus, Driver, Failure, RawEvent, RawStream};
+use crate::error::{Result, fail};
+use crate::handle::{Entered, Handle, Object, Registry, Tag};
+use crate::log::log;
+use crate::runtime;
+use parking_lot::Mutex;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+static STREAMS: Registry<Stream> = Registry::new();
+
+/// A stream, ours or wrapped. The CPU's is a pseudo-stream: work on it has been done when the call returns.
+pub struct Stream {
+    device: &'static Device,
+    native: RawStream,
+    id: u64,
+    owned: bool,
+    non_blocking: bool,
+    priority: i32,
+    end: Mutex<End>,
+}
+
+/// What later frees need of a stream that may be gone.
+enum End {
+    /// Its native handle is good.
+    Running,
+    /// The native stream is gone, or no longer ours to touch; all its work is before the event, if there was
+    /// anybody to wait for it and a context to record in.
+    Over(Option<RawEvent>),
+}
+
+/// What to wait for when a held stream has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// Calls are still inside; its end has not been recorded.
+    NotYet,
+    /// Everything put on it is before this event.
+    Event(RawEvent),
+    /// Nothing to wait for: the context, and the work with it, is gone.
+    Nothing,
+}
+
+impl Object for Stream {
+    const TAG: Tag = Tag::Stream;
+
+    fn word(&self) -> u64 {
+        self.id
+    }
+
+    fn retire(&self) {
+        *self.end.lock() = End::Over(self.finish());
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if let End::Over(Some(event)) = *self.end.lock() {
+            give_event(self.device, event);
+        }
+    }
+}
+
+impl Stream {
+    pub fn device(&self) -> &'static Device {
+        self.device
+    }
+
+    #[inline]
+    pub fn native(&self) -> RawStream {
+        self.native
+    }
+
+    /// The number that names it for good; the CPU's is the calling thread's.
+    pub fn id(&self) -> u64 {
+        if self.device.is_cuda() { self.id } else { thread_number() }
+    }
+
+    pub fn is_owned(&self) -> bool {
+        self.owned
+    }
+
+    pub fn is_non_blocking(&self) -> bool {
+        self.non_blocking
+    }
+
+    pub fn priority(&self) -> i32 {
+        self.priority
+    }
+
+    /// Whether the native stream is the calling thread's own default stream: another stream in each thread.
+    pub fn is_per_thread(&self) -> bool {
+        self.native == RawStream::PER_THREAD
+    }
+
+    /// Whether the native stream is one of those that mean the current context's.
+    pub fn is_special(&self) -> bool {
+        self.device.is_cuda() && self.native.is_special()
+    }
+
+    /// What to wait for once the stream cannot be entered any more.
+    pub fn ended(&self) -> Ended {
+        match *self.end.lock() {
+            End::Running => Ended::NotYet,
+            End::Over(Some(event)) => Ended::Event(event),
+            End::Over(None) => Ended::Nothing,
+        }
+    }
+
+    /// An error while work on the stream is being recorded: `what` cannot be part of a graph.
+    #[inline]
+    pub fn refuse_capture(&self, driver: &Driver, what: &str) -> Result<()> {
+        match driver.capture_status(self.native) {
+            Ok(CaptureStatus::None) => Ok(()),
+            Ok(_) => Err(in_capture(self, what)),
+            // The legacy stream refuses the question while a blocking stream captures.
+            Err(f) if f.is_capture() => Err(in_capture(self, what)),
+            Err(f) => Err(self.device.error(driver, f)),
+        }
+    }
+
+    /// Whether putting anything on the stream would record it, or break what is being recorded.
+    pub fn is_capturing(&self, driver: &Driver) -> std::result::Result<bool, Failure> {
+        match driver.capture_status(self.native) {
+            Ok(status) => Ok(status != CaptureStatus::None),
+            Err(f) if f.is_capture() => Ok(true),
+            Err(f) => Err(f),
+        }
+    }
+
+    /// Marks the end of the work on it and gives up the native stream.
+    fn finish(&self) -> Option<RawEvent> {
+        if !self.device.is_cuda() || self.device.is_lost() {
+            return None;
+        }
+        let driver = runtime::driver().ok()?;
+        let _context = self.device.enter(driver).ok()?;
+        let _relaxed = driver.relax_capture().ok()?;
+        let capturing = self.is_capturing(driver).unwrap_or(true);
+        let event = if capturing { None } else { take_event(self.device, driver).ok() };
+        let event = event.filter(|event| match driver.record_event(*event, self.native) {
+            Ok(()) => true,
+            Err(f) => {
+                self.device.notice(driver, f);
+                give_event(self.device, *event);
+                false
+            }
+        });
+        if self.owned
+            && let Err(f) = driver.destroy_stream(self.native)
+            && !self.device.notice(driver, f)
+        {
+            log!(Error, "a stream of \"{}\" was not destroyed: {}", self.device.alias(), driver.describe(f));
+        }
+        event
+    }
+
+    /// Waits until all work put on it so far is done.
+    pub fn synchronize(&self) -> Result<()> {
+        if !self.device.is_cuda() {
+            return Ok(());
+        }
+        let driver = self.device.require_cuda("synchronising a stream")?;
+        let _context = self.enter_if_special(driver)?;
+        self.refuse_capture(driver, "waiting for the stream")?;
+        let _relaxed = driver.relax_capture().map_err(|f| self.device.error(driver, f))?;
+        driver.synchronize_stream(self.native).map_err(|f| self.device.error(driver, f))
+    }
+
+    /// Whether all work put on it so far is done.
+    pub fn is_idle(&self) -> Result<bool> {
+        if !self.device.is_cuda() {
+            return Ok(true);
+        }
+        let driver = self.device.require_cuda("querying a stream")?;
+        let _context = self.enter_if_special(driver)?;
+        self.refuse_capture(driver, "querying the stream")?;
+        let _relaxed = driver.relax_capture().map_err(|f| self.device.error(driver, f))?;
+        driver.stream_is_idle(self.native).map_err(|f| self.device.error(driver, f))
+    }
+
+    /// The special streams mean another one in each context; a call on them makes its device's current.
+    #[inline]
+    pub fn enter_if_special(
+        &self,
+        driver: &'static Driver,
+    ) -> Result<Option<crate::driver::ContextGuard<'static>>> {
+        if self.native.is_special() { self.device.enter(driver).map(Some) } else { Ok(None) }
+    }
+}
+
+#[cold]
+fn in_capture(stream: &Stream, what: &str) -> crate::error::Error {
+    crate::error::error!(
+        IllegalInCapture,
+        "{what} cannot be recorded: the stream (id {}) of \"{}\" is being captured; do it before the capture begins or after it ends, or on another stream",
+        stream.id(),
+        stream.device().alias()
+    )
+}
+
+/// A number for the calling thread, never that of another thread of this process.
+fn thread_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local! {
+        static NUMBER: Cell<u64> = const { Cell::new(0) };
+    }
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get()
+    })
+}
+
+/// How a new stream should be.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    pub non_blocking: bool,
+    pub priority: i32,
+}
+
+/// Makes a stream of the device.
+pub fn create(device: &'static Device, options: Options) -> Result<Handle> {
+    let driver = device.require_cuda("a stream")?;
+    let _context = device.enter(driver)?;
+    let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+    let (least, greatest) = driver.priority_range().unwrap_or((0, 0));
+    if options.priority != 0 && !(greatest..=least).contains(&options.priority) {
+        fail!(
+            InvalidArgument,
+            "priority {} is outside of what \"{}\" has: {greatest} (first) to {least} (last)",
+            options.priority,
+            device.alias()
+        );
+    }
+    let native = driver
+        .create_stream(options.non_blocking, options.priority)
+        .map_err(|f| device.error(driver, f))?;
+    let id = match driver.stream_id(native) {
+        Ok(id) => id,
+        Err(f) => {
+            let _ = driver.destroy_stream(native);
+            return Err(device.error(driver, f));
+        }
+    };
+    let stream = Stream {
+        device,
+        native,
+        id,
+        owned: true,
+        non_blocking: options.non_blocking,
+        priority: options.priority,
+        end: Mutex::new(End::Running),
+    };
+    STREAMS.insert(stream).inspect_err(|_| {
+        let _ = driver.destroy_stream(native);
+    })
+}
+
+/// Names a stream that somebody else made and goes on owning. It must outlive its handle.
+pub fn wrap(device: &'static Device, native: RawStream) -> Result<Handle> {
+    let driver = device.require_cuda("a stream")?;
+    let context = device.context(driver)?;
+    let _current = driver.enter(context).map_err(|f| device.error(driver, f))?;
+    let actual = driver.stream_context(native).map_err(|f| device.error(driver, f))?;
+    if actual != context {
+        let owner = device::of_context(driver, actual);
+        fail!(
+            InvalidArgument,
+            "the stream belongs to {}, not to \"{}\"",
+            owner.map_or("a context that is not registered (see warp_device_from_context)".into(), |d| format!(
+                "\"{}\"",
+                d.alias()
+            )),
+            device.alias()
+        );
+    }
+    let id = driver.stream_id(native).map_err(|f| device.error(driver, f))?;
+    let (non_blocking, priority) = driver.stream_properties(native).unwrap_or((false, 0));
+    STREAMS.insert(Stream {
+        device,
+        native,
+        id,
+        owned: false,
+        non_blocking,
+        priority,
+        end: Mutex::new(End::Running),
+    })
+}
+
+/// Makes the handle stale. A stream of ours is destroyed when the calls inside have left; its work goes on.
+pub fn release(handle: Handle) -> Result<()> {
+    {
+        let stream = STREAMS.enter(handle)?;
+        if current::is_default_of(&stream, handle) {
+            fail!(
+                InvalidArgument,
+                "the default stream of \"{}\" belongs to the device and cannot be released",
+                stream.device.alias()
+            );
+        }
+    }
+    STREAMS.close(handle).map(drop)
+}
+
+/// Keeps the stream from ending while the guard lives.
+#[inline]
+pub fn enter(handle: Handle) -> Result<Entered<Stream>> {
+    STREAMS.enter(handle)
+}
+
+/// The stream that a block holds; `None` once it was released.
+#[inline]
+pub fn enter_held(held: u32) -> Option<Entered<Stream>> {
+    STREAMS.enter_held(held)
+}
+
+/// The stream that a block holds, released or not.
+///
+/// # Safety
+/// The caller has a hold on `held` for as long as the reference lives.
+pub unsafe fn held(held: u32) -> &'static Stream {
+    // SAFETY: the caller's promise.
+    unsafe { STREAMS.held(held) }
+}
+
+/// The id of the stream that a live block holds.
+#[inline]
+pub fn id_of(held: u32) -> u64 {
+    STREAMS.word_of(held)
+}
+
+/// Gives back a hold.
+///
+/// # Safety
+/// The caller has that hold, and has it no more afterwards.
+#[inline]
+pub unsafe fn release_hold(held: u32) {
+    // SAFETY: the caller's promise.
+    unsafe { STREAMS.release_hold(held) }
+}
+
+pub fn handle_of(stream: &Entered<Stream>) -> Handle {
+    STREAMS.handle_of(stream.index())
+}
+
+/// Makes every stream's handle stale, at shutdown.
+pub fn dismantle() {
+    STREAMS.close_where(|_| true);
+}
