@@ -4,10 +4,13 @@
 use crate::declarations::{self, Declaration, Kind, identifiers, without_comments};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+/// The longest line that is written.
+const WIDTH: usize = 110;
+
 /// One chapter of the header, as its source file has it.
 #[derive(Debug, Default)]
 pub struct Chapter {
-    /// The `//!` text; a first line `# Title` names the chapter.
+    /// The `//!` text; a first line that stands alone names the chapter.
     pub text: String,
     /// The names that cross the boundary, in source order.
     pub names: Vec<String>,
@@ -254,7 +257,8 @@ fn write(placed: &Placed, chapters: &[Chapter], by_name: &HashMap<String, Declar
         }
         let early = placed.early.contains(name);
         let text = if early { tag_only(declaration) } else { declaration.text.clone() };
-        out.push_str(&without_tags(&text, name, early, by_name));
+        let text = without_tags(&text, name, early, by_name);
+        out.push_str(&if declaration.kind == Kind::Function { prototype(&text) } else { text });
         out.push('\n');
     }
     out
@@ -276,9 +280,29 @@ fn without_tags(text: &str, own: &str, early: bool, by_name: &HashMap<String, De
     format!("{head}{body}")
 }
 
+/// A prototype on one line where it fits, else a parameter a line.
+fn prototype(text: &str) -> String {
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if words.len() <= WIDTH {
+        return words;
+    }
+    let Some(open) = words.find('(') else { return words };
+    let mut depth = 0;
+    let mut out = String::new();
+    for letter in words.chars() {
+        depth += i32::from(letter == '(') - i32::from(letter == ')');
+        if letter == ' ' && depth == 1 && out.ends_with(',') {
+            out.push('\n');
+            out.push_str(&" ".repeat(open + 1));
+        } else {
+            out.push(letter);
+        }
+    }
+    out
+}
+
 /// A comment of one line takes one line.
 fn on_one_line(text: &str) -> String {
-    const WIDTH: usize = 110;
     let lines: Vec<&str> = text.lines().collect();
     let mut out = Vec::new();
     let mut at = 0;
@@ -312,23 +336,30 @@ fn tag_only(declaration: &Declaration) -> String {
 fn banner(text: &str) -> String {
     const RULE: &str =
         "================================================================================================";
-    let (title, body) = match text.trim().strip_prefix("# ") {
-        Some(rest) => rest.split_once('\n').unwrap_or((rest, "")),
-        None => ("", text),
-    };
+    let (title, body) = title_and_body(text.trim());
     let mut out = format!("\n/* {RULE}\n");
+    let titled = !title.is_empty() && !body.is_empty();
     for line in
-        [title].into_iter().filter(|title| !title.is_empty()).chain([""; 1]).chain(body.trim().lines())
+        [title].into_iter().filter(|title| !title.is_empty()).chain(titled.then_some("")).chain(body.lines())
     {
-        // The blank line belongs under a title only, and a comment cannot hold its own end.
+        // A comment cannot hold its own end.
         out.push_str(format!(" * {}", plain_links(line).replace("*/", "* /")).trim_end());
         out.push('\n');
     }
-    if title.is_empty() {
-        out = out.replacen(" *\n", "", 1);
-    }
     out.push_str(&format!(" * {RULE} */\n"));
     out
+}
+
+/// A title is a first line that ends no sentence and stands alone, with or without Markdown's `#`.
+fn title_and_body(text: &str) -> (&str, &str) {
+    let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
+    if let Some(title) = first.strip_prefix("# ") {
+        (title.trim(), rest.trim())
+    } else if !first.ends_with('.') && (rest.is_empty() || rest.starts_with('\n')) {
+        (first.trim(), rest.trim())
+    } else {
+        ("", text)
+    }
 }
 
 /// The value of a constant with a suffix that gives it the type it has in Rust: cbindgen writes `1 << 40` as an `int`.
@@ -347,8 +378,8 @@ fn typed_constant(declaration: &Declaration, types: &HashMap<&str, &str>) -> Res
     let (before, after) = match rust {
         "u64" | "usize" => ("UINT64_C(", ")"),
         "i64" | "isize" => ("INT64_C(", ")"),
-        "u32" => ("", "u"),
-        "i32" | "u16" | "i16" | "u8" | "i8" => ("", ""),
+        "u32" | "c_uint" => ("", "u"),
+        "i32" | "c_int" | "u16" | "i16" | "u8" | "i8" => ("", ""),
         _ => return Err(format!("{name} has the type {rust}, which is no integer")),
     };
     let mut text = suffixed(value, before, after);
@@ -572,6 +603,17 @@ mod tests {
     }
 
     #[test]
+    fn a_prototype_takes_one_line_or_a_line_for_each_parameter() {
+        assert_eq!(prototype("void warp_f(int a,\n            int b);"), "void warp_f(int a, int b);");
+        let long = format!("void warp_f(int {}, int (*g)(int, int), int c);", "a".repeat(90));
+        let lines = format!(
+            "void warp_f(int {},\n            int (*g)(int, int),\n            int c);",
+            "a".repeat(90)
+        );
+        assert_eq!(prototype(&long), lines);
+    }
+
+    #[test]
     fn tags_go_where_the_typedef_is_known() {
         let chapters = chapters(&["//! # One\npub struct warp_s { a: u8 }\npub struct warp_t { a: u8 }\n\
              #[unsafe(no_mangle)] pub extern \"C\" fn warp_f() {}"]);
@@ -592,5 +634,7 @@ mod tests {
         let text = banner("# T\n\nSee [`warp_x`] and */ here.");
         assert!(text.contains(" * T\n *\n * See `warp_x` and * / here.\n"), "{text}");
         assert!(banner("No title.").contains("==\n * No title.\n"));
+        assert!(banner("Pools\n\nText.").contains("==\n * Pools\n *\n * Text.\n * =="));
+        assert!(banner("A text that\ngoes on.").contains("==\n * A text that\n * goes on.\n * =="));
     }
 }

@@ -8,7 +8,11 @@ use std::process::Command;
 /// The integer constants of the header, without the version, which is meant to change.
 pub fn integer_constants() -> Vec<Declaration> {
     let all = declarations::read(&committed_header()).into_iter();
-    all.filter(|one| one.kind == Kind::Constant && !one.name.starts_with("WARP_VERSION_")).collect()
+    all.filter(|one| one.kind == Kind::Constant && !is_version(&one.name)).collect()
+}
+
+fn is_version(name: &str) -> bool {
+    name == "WARP_VERSION" || name.starts_with("WARP_VERSION_")
 }
 
 /// A C program that prints what the compiler makes of the header.
@@ -21,7 +25,7 @@ fn program(declared: &[Declaration]) -> String {
             continue;
         }
         match declaration.kind {
-            Kind::Constant if name.starts_with("WARP_VERSION_") => {}
+            Kind::Constant if is_version(name) => {}
             Kind::Constant => lines.push(format!("CONSTANT({name})")),
             Kind::Typedef if declaration.text.contains('(') => {
                 lines.push(format!("SIGNATURE(\"{}\")", signature(&declaration.text)));

@@ -20,9 +20,8 @@
  * for another simulated machine, `topology: -` for no driver at all, each line a run; `valgrind: no (reason)`; and
  * `needs: simulator` keeps it out of the kit for machines with a GPU.
  *
- * What a failed CHECK_STATUS prints beside the two numbers is the caller's choice, made before this header is included:
- *     #define CHECK_STATUS_NAME(status)  expression giving the name of a status, a const char *
- *     #define CHECK_STATUS_DETAIL()      expression giving the message of the last error, a const char *
+ * A failed CHECK_STATUS prints the names of the two statuses and the message of the thread's last error. A program without
+ * warpmem defines CHECK_WITHOUT_WARPMEM before it includes this header, and has the numbers alone.
  */
 #ifndef WARPMEM_TESTS_CHECK_H
 #define WARPMEM_TESTS_CHECK_H
@@ -37,11 +36,13 @@
 #include <exception>
 #endif
 
-#ifndef CHECK_STATUS_NAME
+#ifdef CHECK_WITHOUT_WARPMEM
 #define CHECK_STATUS_NAME(status) check_no_name(status)
-#endif
-#ifndef CHECK_STATUS_DETAIL
 #define CHECK_STATUS_DETAIL() ""
+#else
+#include <warpmem.h>
+#define CHECK_STATUS_NAME(status) warp_status_get_name(status)
+#define CHECK_STATUS_DETAIL() warp_error_get_message()
 #endif
 
 #define CHECK_MAYBE_UNUSED __attribute__((unused))

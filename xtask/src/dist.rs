@@ -3,7 +3,7 @@
 
 use crate::shell::write_file;
 use crate::shell::{
-    Run, build_folder, copy_as, copy_into, files_in, make_folder, read_file, remove_folder, root,
+    Run, build_folder, copy_as, copy_into, copy_tree, files_in, make_folder, read_file, remove_folder, root,
 };
 use std::path::{Path, PathBuf};
 
@@ -22,9 +22,7 @@ pub fn make() -> Result<PathBuf, String> {
     install_library(&tree.join("lib"))?;
     let archive = copy_into(&release_folder().join("libwarpmem.a"), &tree.join("lib"))?;
     Run::new("strip").arg("--strip-debug").arg(&archive).keep()?;
-    for header in headers() {
-        copy_into(&header, &tree.join("include"))?;
-    }
+    copy_tree(&root().join("include"), &tree.join("include"))?;
     let package = tree.join("share/cmake/warpmem");
     copy_into(&root().join("cmake/warpmem-config.cmake"), &package)?;
     fill("cmake/warpmem-config-version.cmake.in", &package.join("warpmem-config-version.cmake"))?;
@@ -73,11 +71,6 @@ pub fn link_library(library: &Path, folder: &Path) -> Result<PathBuf, String> {
         std::os::unix::fs::symlink(target, folder.join(link)).map_err(|error| format!("{link}: {error}"))?;
     }
     Ok(copy)
-}
-
-/// The headers of the repository that are installed.
-pub fn headers() -> Vec<PathBuf> {
-    files_in(&root().join("include"), &["h", "hpp"])
 }
 
 pub fn build_release(packages: &[&str]) -> Result<(), String> {

@@ -1,8 +1,8 @@
 //! `cargo xtask gpu-kit`: one folder with all that is needed to test and measure on a machine that has a GPU and no Rust.
 
-use crate::dist::{build_release, headers, install_library, shown};
+use crate::dist::{build_release, install_library, shown};
 use crate::programs::{self, Program};
-use crate::shell::{Run, copy_as, copy_into, make_folder, read_file, remove_folder, root, write_file};
+use crate::shell::{Run, copy_as, copy_tree, make_folder, read_file, remove_folder, root, write_file};
 use crate::tools::cuda_headers;
 use std::path::{Path, PathBuf};
 
@@ -14,9 +14,7 @@ pub fn command() -> Result<(), String> {
     let kit = root().join("gpu-kit");
     remove_folder(&kit)?;
     install_library(&kit.join("lib"))?;
-    for header in headers() {
-        copy_into(&header, &kit.join("include"))?;
-    }
+    copy_tree(&root().join("include"), &kit.join("include"))?;
     make_folder(&kit.join("bin"))?;
     for folder in ["examples-c", "tests/c", "tests/cpp", "tests/gpu"] {
         for program in programs::in_folder(folder) {
@@ -80,20 +78,6 @@ fn benches() -> Result<Vec<PathBuf>, String> {
 fn executable(message: &str) -> Option<PathBuf> {
     let (_, rest) = message.split_once("\"executable\":\"")?;
     rest.split('"').next().map(PathBuf::from)
-}
-
-fn copy_tree(from: &Path, to: &Path) -> Result<(), String> {
-    let Ok(entries) = std::fs::read_dir(from) else { return Ok(()) };
-    for entry in entries {
-        let path = entry.map_err(|error| format!("{}: {error}", from.display()))?.path();
-        let Some(name) = path.file_name() else { continue };
-        if path.is_dir() && name != "__pycache__" {
-            copy_tree(&path, &to.join(name))?;
-        } else if path.is_file() {
-            copy_into(&path, to)?;
-        }
-    }
-    Ok(())
 }
 
 fn size_of_tree(folder: &Path) -> Result<u64, String> {

@@ -159,6 +159,21 @@ pub fn copy_as(file: &Path, to: &Path) -> Result<PathBuf, String> {
     Ok(to.to_path_buf())
 }
 
+/// Copies what is in a folder, if there is one, into another; not what Python has compiled there.
+pub fn copy_tree(from: &Path, to: &Path) -> Result<(), String> {
+    let Ok(entries) = std::fs::read_dir(from) else { return Ok(()) };
+    for entry in entries {
+        let path = entry.map_err(|error| format!("{}: {error}", from.display()))?.path();
+        let Some(name) = path.file_name() else { continue };
+        if path.is_dir() && name != "__pycache__" {
+            copy_tree(&path, &to.join(name))?;
+        } else if path.is_file() {
+            copy_into(&path, to)?;
+        }
+    }
+    Ok(())
+}
+
 pub fn write_file(path: &Path, text: &str) -> Result<(), String> {
     if let Some(folder) = path.parent() {
         make_folder(folder)?;
