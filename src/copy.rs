@@ -63,7 +63,11 @@ impl End {
         }
         let gpu = device::of_context(driver, facts.context).or_else(|| device::primary_of(facts.ordinal));
         let Some(gpu) = gpu else {
-            fail!(NoSuchDevice, "{what} at {address:#x} is memory of GPU {}, which is not in the table", facts.ordinal)
+            fail!(
+                NoSuchDevice,
+                "{what} at {address:#x} is memory of GPU {}, which is not in the table",
+                facts.ordinal
+            )
         };
         Ok(End { address, gpu: Some(gpu), managed: facts.class == MemoryClass::Managed })
     }
@@ -135,11 +139,7 @@ fn take_stream(stream: Option<Entered<Stream>>, home: &'static Device) -> Result
 /// this returns; device memory, managed memory included, in the order of the stream.
 pub fn fill(dest: u64, size: u64, pattern: &[u8], stream: Option<Entered<Stream>>) -> Result<()> {
     if pattern.is_empty() || size % pattern.len() as u64 != 0 {
-        fail!(
-            InvalidArgument,
-            "{size} bytes are no whole number of patterns of {} bytes",
-            pattern.len()
-        );
+        fail!(InvalidArgument, "{size} bytes are no whole number of patterns of {} bytes", pattern.len());
     }
     if size == 0 {
         return Ok(());
@@ -201,7 +201,8 @@ fn simple(dest: u64, pattern: &[u8]) -> Option<FillValue> {
     if let Some(byte) = single(pattern) {
         return Some(FillValue::U8(byte));
     }
-    let period = |n: usize| pattern.len().is_multiple_of(n) && pattern.chunks(n).all(|chunk| *chunk == pattern[..n]);
+    let period =
+        |n: usize| pattern.len().is_multiple_of(n) && pattern.chunks(n).all(|chunk| *chunk == pattern[..n]);
     if period(2) && dest.is_multiple_of(2) {
         return Some(FillValue::U16(u16::from_ne_bytes([pattern[0], pattern[1]])));
     }
@@ -246,7 +247,10 @@ mod tests {
     fn a_pattern_is_set_by_the_driver_only_where_its_period_and_the_address_allow() {
         assert_eq!(simple(1, &[7, 7, 7]), Some(FillValue::U8(7)));
         assert_eq!(simple(2, &[1, 2]), Some(FillValue::U16(u16::from_ne_bytes([1, 2]))));
-        assert_eq!(simple(4, &[1, 2, 3, 4, 1, 2, 3, 4]), Some(FillValue::U32(u32::from_ne_bytes([1, 2, 3, 4]))));
+        assert_eq!(
+            simple(4, &[1, 2, 3, 4, 1, 2, 3, 4]),
+            Some(FillValue::U32(u32::from_ne_bytes([1, 2, 3, 4])))
+        );
         assert_eq!(simple(1, &[1, 2]), None);
         assert_eq!(simple(2, &[1, 2, 3, 4]), None);
         assert_eq!(simple(4, &[1, 2, 3]), None);
@@ -258,7 +262,11 @@ mod tests {
         for pattern in [&[5u8][..], &[1, 2], &[1, 2, 3], &[1, 2, 3, 4, 5, 6, 7]] {
             for count in [1usize, 2, 3, 1000, 300_000] {
                 let mut bytes = vec![0u8; pattern.len() * count + 1];
-                fill_host(bytes.as_mut_ptr().expose_provenance() as u64, (pattern.len() * count) as u64, pattern);
+                fill_host(
+                    bytes.as_mut_ptr().expose_provenance() as u64,
+                    (pattern.len() * count) as u64,
+                    pattern,
+                );
                 assert!(bytes[..pattern.len() * count].chunks(pattern.len()).all(|chunk| chunk == pattern));
                 assert_eq!(bytes[pattern.len() * count], 0);
             }

@@ -65,7 +65,12 @@ fn open_driver(options: &Options<'_>) {
         return;
     }
     match Driver::load(options.driver_path) {
-        Ok(driver) => DRIVER.store(Box::into_raw(Box::new(driver)), Ordering::Release),
+        Ok(driver) => {
+            if driver.device_count() == 0 {
+                *REASON.lock() = "CUDA devices not available".into();
+            }
+            DRIVER.store(Box::into_raw(Box::new(driver)), Ordering::Release);
+        }
         Err(reason) => *REASON.lock() = reason,
     }
 }
@@ -180,11 +185,11 @@ fn not_live() -> crate::error::Error {
 #[inline]
 pub fn driver() -> Result<&'static Driver> {
     let driver = DRIVER.load(Ordering::Acquire);
-    if driver.is_null() || is_forked() || is_exiting() {
-        return Err(no_driver(driver.is_null()));
-    }
     // SAFETY: set once to a leaked box.
-    Ok(unsafe { &*driver })
+    match unsafe { driver.as_ref() } {
+        Some(driver) if driver.device_count() > 0 && !is_forked() && !is_exiting() => Ok(driver),
+        driver => Err(no_driver(driver.is_none_or(|driver| driver.device_count() == 0))),
+    }
 }
 
 #[cold]
@@ -208,9 +213,9 @@ pub fn opened_driver() -> Option<&'static Driver> {
     unsafe { DRIVER.load(Ordering::Acquire).as_ref() }
 }
 
-/// Why there is no driver; empty when there is one.
+/// Why there is no usable GPU; empty when there is one.
 pub fn reason() -> String {
-    if DRIVER.load(Ordering::Acquire).is_null() { REASON.lock().clone() } else { String::new() }
+    REASON.lock().clone()
 }
 
 /// Whether pools start enabled on devices that have them.

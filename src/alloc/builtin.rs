@@ -37,7 +37,11 @@ impl Order {
     /// What to ask the driver for so that the block can be aligned inside it.
     #[inline]
     fn padded_size(&self) -> usize {
-        if self.alignment <= NATURAL_ALIGNMENT { self.size as usize } else { (self.size + self.alignment) as usize }
+        if self.alignment <= NATURAL_ALIGNMENT {
+            self.size as usize
+        } else {
+            (self.size + self.alignment) as usize
+        }
     }
 
     /// The aligned address in what the driver gave, remembered when it is another one.
@@ -73,7 +77,11 @@ pub fn native_of(record: &Record) -> u64 {
     if record.flags() & PADDED == 0 {
         return record.base();
     }
-    PADDINGS.lock().as_ref().and_then(|paddings| paddings.get(&record.base()).copied()).unwrap_or(record.base())
+    PADDINGS
+        .lock()
+        .as_ref()
+        .and_then(|paddings| paddings.get(&record.base()).copied())
+        .unwrap_or(record.base())
 }
 
 /// Forgets it, when the block goes away.

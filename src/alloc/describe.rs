@@ -42,11 +42,8 @@ pub fn describe(address: u64) -> Result<PointerInfo> {
 #[inline]
 fn owned(record: &Record) -> PointerInfo {
     let device = device::at(record.device());
-    let stream_id = if record.flags() & super::HOLDS_STREAM == 0 {
-        0
-    } else {
-        stream::id_of(record.stream())
-    };
+    let stream_id =
+        if record.flags() & super::HOLDS_STREAM == 0 { 0 } else { stream::id_of(record.stream()) };
     PointerInfo {
         base: record.base(),
         size: record.size(),

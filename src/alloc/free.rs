@@ -29,9 +29,8 @@ pub fn free(ptr: u64, options: &FreeOptions) -> Result<()> {
     }
     runtime::require_once_live()?;
     let forked = runtime::is_forked();
-    let record = LEDGER
-        .remove(ptr, |record| check(record, options))
-        .map_err(|refused| why_not(ptr, refused))?;
+    let record =
+        LEDGER.remove(ptr, |record| check(record, options)).map_err(|refused| why_not(ptr, refused))?;
     statistics::count_free(&record);
     if Kind::of_record(&record) == Kind::Host {
         builtin::free_host(record.base());
@@ -82,7 +81,9 @@ fn why_not(ptr: u64, refused: RemoveError<Error>) -> Error {
             record.size(),
             record.base()
         ),
-        RemoveError::RecentlyFreed => error!(DoubleFree, "{ptr:#x} was freed before; nothing was freed again"),
+        RemoveError::RecentlyFreed => {
+            error!(DoubleFree, "{ptr:#x} was freed before; nothing was freed again")
+        }
         RemoveError::Unknown => error!(
             UnknownPointer,
             "{ptr:#x} is no live block of this library; nothing was freed: free it with what allocated it"

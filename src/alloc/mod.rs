@@ -222,7 +222,12 @@ fn enter(record: Record) -> Result<()> {
             Err(InsertError::Overlap(overlap)) => drop_stale(&overlap.0, &record),
             Err(InsertError::OutOfMemory) => fail!(OutOfMemory, "no host memory for the record of a block"),
             Err(InsertError::AddressRange) => {
-                fail!(DriverError, "the driver gave {} bytes at {:#x}, past the end of the address space", record.size(), record.base())
+                fail!(
+                    DriverError,
+                    "the driver gave {} bytes at {:#x}, past the end of the address space",
+                    record.size(),
+                    record.base()
+                )
             }
         }
     }

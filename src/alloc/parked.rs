@@ -125,7 +125,12 @@ fn settle_waits(driver: &'static Driver, waits: &mut Vec<Wait>) {
 
 /// Frees a block after the streams that it held: at once when they are idle, else later. The driver is
 /// usable, and the context of the block's owner current.
-pub fn free_after(driver: &'static Driver, owner: &'static Device, record: Record, streams: Vec<u32>) -> Result<()> {
+pub fn free_after(
+    driver: &'static Driver,
+    owner: &'static Device,
+    record: Record,
+    streams: Vec<u32>,
+) -> Result<()> {
     let mut waits: Vec<Wait> = streams.into_iter().map(|held| Wait { held, event: None }).collect();
     settle_waits(driver, &mut waits);
     if waits.is_empty() {
@@ -173,9 +178,8 @@ fn try_join(
             }
             let event = stream::take_event(device, driver).map_err(drop)?;
             // An event may be recorded anew once a wait for its last record is in place.
-            let joined = driver
-                .record_event(event, stream.native())
-                .and_then(|()| driver.wait_event(reclaim, event));
+            let joined =
+                driver.record_event(event, stream.native()).and_then(|()| driver.wait_event(reclaim, event));
             stream::give_event(device, event);
             joined.map_err(drop)?;
         } else {

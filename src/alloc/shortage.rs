@@ -90,7 +90,8 @@ fn trim(driver: &Driver, device: &Device) {
 /// Waits, for a bounded time, until the pool's frees have happened. True when some did.
 fn settle_pool(driver: &'static Driver, device: &'static Device) -> bool {
     let Some(pool) = device.pool_in_use() else { return false };
-    let kept = |driver: &Driver| driver.pool_usage(pool).map_or(0, |(used, reserved)| reserved - used.min(reserved));
+    let kept =
+        |driver: &Driver| driver.pool_usage(pool).map_or(0, |(used, reserved)| reserved - used.min(reserved));
     if kept(driver) == 0 {
         return false;
     }

@@ -178,7 +178,10 @@ pub fn utf8<'a>(from: *const c_char, name: &str) -> Result<Option<&'a str>> {
 /// Copies text into the caller's buffer as far as it goes, always terminated; says how much it would take.
 pub fn put_text(text: &str, buffer: *mut c_char, capacity: usize, needed: Option<Out<usize>>) -> Result<()> {
     if buffer.is_null() && capacity != 0 {
-        fail!(InvalidArgument, "the buffer is NULL, its capacity {capacity}; pass 0 to ask for the size only");
+        fail!(
+            InvalidArgument,
+            "the buffer is NULL, its capacity {capacity}; pass 0 to ask for the size only"
+        );
     }
     if capacity != 0 {
         let mut fits = text.len().min(capacity - 1);

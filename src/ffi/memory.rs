@@ -54,7 +54,9 @@ const _: () = {
     assert!(Kind::CudaDevice as i32 == WARP_MEMORY_CUDA_DEVICE);
     assert!(Kind::CudaMempool as i32 == WARP_MEMORY_CUDA_MEMPOOL);
     assert!(Kind::CudaManaged as i32 == WARP_MEMORY_CUDA_MANAGED);
-    assert!(Rule::Pageable as i32 == WARP_ACCESS_RULE_PAGEABLE && Rule::Pinned as i32 == WARP_ACCESS_RULE_PINNED);
+    assert!(
+        Rule::Pageable as i32 == WARP_ACCESS_RULE_PAGEABLE && Rule::Pinned as i32 == WARP_ACCESS_RULE_PINNED
+    );
     assert!(Rule::Peer as i32 == WARP_ACCESS_RULE_PEER && Rule::Pool as i32 == WARP_ACCESS_RULE_POOL);
     assert!(Rule::Mapping as i32 == WARP_ACCESS_RULE_MAPPING);
     assert!(Rule::GraphFixed as i32 == WARP_ACCESS_RULE_GRAPH_FIXED);
@@ -345,7 +347,10 @@ pub unsafe extern "C" fn warp_memory_fill(
     guard(|| {
         runtime::require_live()?;
         if pattern.is_null() || pattern_size == 0 {
-            fail!(InvalidArgument, "the pattern is NULL or has no bytes; a pattern of one zero byte clears memory");
+            fail!(
+                InvalidArgument,
+                "the pattern is NULL or has no bytes; a pattern of one zero byte clears memory"
+            );
         }
         if pattern_size > i64::MAX as u64 {
             fail!(SizeOverflow, "a pattern of {pattern_size} bytes is more than any address space has");

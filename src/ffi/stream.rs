@@ -101,10 +101,8 @@ pub unsafe extern "C" fn warp_stream_create(
         let device = found_device(device)?;
         let given = self::options(options)?;
         let flags = flags(given.flags, WARP_STREAM_NON_BLOCKING, "flags")?;
-        let options = stream::Options {
-            non_blocking: flags & WARP_STREAM_NON_BLOCKING != 0,
-            priority: given.priority,
-        };
+        let options =
+            stream::Options { non_blocking: flags & WARP_STREAM_NON_BLOCKING != 0, priority: given.priority };
         out.put(opaque(stream::create(device, options)?));
         Ok(())
     })

@@ -44,7 +44,8 @@ pub fn current(device: &'static Device) -> Result<Entered<Stream>> {
 #[inline]
 fn thread_override(device: &Device) -> Option<Handle> {
     let key = u32::from(device.index()) + 1;
-    THREAD.with_borrow(|own| own.iter().take_while(|(k, _)| *k != 0).find(|(k, _)| *k == key).map(|(_, h)| *h))
+    THREAD
+        .with_borrow(|own| own.iter().take_while(|(k, _)| *k != 0).find(|(k, _)| *k == key).map(|(_, h)| *h))
 }
 
 #[cold]

@@ -243,9 +243,8 @@ pub fn create(device: &'static Device, options: Options) -> Result<Handle> {
             device.alias()
         );
     }
-    let native = driver
-        .create_stream(options.non_blocking, options.priority)
-        .map_err(|f| device.error(driver, f))?;
+    let native =
+        driver.create_stream(options.non_blocking, options.priority).map_err(|f| device.error(driver, f))?;
     let id = match driver.stream_id(native) {
         Ok(id) => id,
         Err(f) => {
@@ -278,10 +277,10 @@ pub fn wrap(device: &'static Device, native: RawStream) -> Result<Handle> {
         fail!(
             InvalidArgument,
             "the stream belongs to {}, not to \"{}\"",
-            owner.map_or("a context that is not registered (see warp_device_from_context)".into(), |d| format!(
-                "\"{}\"",
-                d.alias()
-            )),
+            owner.map_or(
+                "a context that is not registered (see warp_device_from_context)".into(),
+                |d| format!("\"{}\"", d.alias())
+            ),
             device.alias()
         );
     }
