@@ -1,6 +1,6 @@
 //! The library as a process meets it: loaded by name, looked up by symbol, forked, under valgrind.
 mod driver;
-use std::ffi::{CString, c_void};
+use std::ffi::{CString, c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, ptr};
@@ -80,7 +80,7 @@ fn a_child_forked_while_another_thread_calls_does_not_hang() {
     });
 }
 
-type ProcAddress = extern "C" fn(*const i8, &mut *mut c_void, i32, u64, &mut u32) -> u32;
+type ProcAddress = extern "C" fn(*const c_char, &mut *mut c_void, i32, u64, &mut u32) -> u32;
 
 #[test]
 fn entry_points_are_found_by_name_and_version() {
@@ -92,10 +92,10 @@ fn entry_points_are_found_by_name_and_version() {
         let find = |name: &std::ffi::CStr| libc::dlsym(handle, name.as_ptr());
         (
             std::mem::transmute::<*mut c_void, ProcAddress>(find(c"cuGetProcAddress_v2")),
-            std::mem::transmute::<*mut c_void, extern "C" fn(*const i8, *mut i8, usize) -> u32>(find(
-                c"warpsim_set_topology",
-            )),
-            std::mem::transmute::<*mut c_void, extern "C" fn(*const i8) -> *mut c_void>(find(
+            std::mem::transmute::<*mut c_void, extern "C" fn(*const c_char, *mut c_char, usize) -> u32>(
+                find(c"warpsim_set_topology"),
+            ),
+            std::mem::transmute::<*mut c_void, extern "C" fn(*const c_char) -> *mut c_void>(find(
                 c"warpsim_symbol",
             )),
         )
