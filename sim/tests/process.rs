@@ -124,6 +124,21 @@ fn entry_points_are_found_by_name_and_version() {
     assert!(exported(c"cuMemPoolCreate").is_null() && exported(c"cuCtxCreate_v4").is_null());
 }
 
+/// The names that begin with `warpsim_` and stand before an opening bracket.
+fn control_names(text: &str) -> std::collections::BTreeSet<String> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words = text.split('(').filter_map(|part| part.rsplit(|c| !is_name(c)).next());
+    words.filter(|word| word.starts_with("warpsim_")).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_header_declares_what_is_exported() {
+    let declared = control_names(include_str!("../include/warpsim.h"));
+    let defined = control_names(include_str!("../src/api/control.rs"));
+    assert!(!declared.is_empty());
+    assert_eq!(declared, defined);
+}
+
 #[test]
 fn a_copy_of_the_library_can_lack_names() {
     let folder = scratch("hidden");
