@@ -83,7 +83,7 @@ fn shared_areas_under_random_operations() {
                 let mut round = 0_u64;
                 while Instant::now() < end {
                     round += 1;
-                    let growing = (round / 64) % 2 == 0;
+                    let growing = (round / 64).is_multiple_of(2);
                     for _ in 0..64 {
                         let unit = random.below(UNITS);
                         let base = unit * UNIT;

@@ -98,7 +98,7 @@ impl Leaf {
     }
 
     #[inline]
-    fn slot_at(&self, position: usize) -> usize {
+    pub(super) fn slot_at(&self, position: usize) -> usize {
         let word = self.order[(position / 8) % ORDER_WORDS].load(Relaxed);
         (word >> (position % 8 * 8)) as usize % SLOTS
     }

@@ -146,7 +146,7 @@ fn compare_with_model(
     for step in 0..steps {
         let at = address(&mut random);
         // Phases of growth and of decline, so that all of splitting, sharing and joining happens.
-        let grows = step / (steps / 6).max(1) % 2 == 0;
+        let grows = (step / (steps / 6).max(1)).is_multiple_of(2);
         match random.below(16) {
             0..=3 => assert_eq!(model.ledger.find(at), model.at(at)),
             4 => model.remove(at),
