@@ -1,6 +1,6 @@
 //! What the ledger costs: finds among a million live records, pairs of insert and remove, and how pairs scale.
 //!
-//! Prints medians of rounds. `cargo bench --bench ledger`.
+//! Prints medians of rounds: `cargo bench --bench ledger`, with `finds`, `pairs` or `scaling` behind it for only that.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -238,18 +238,29 @@ fn main() {
     if std::env::args().any(|argument| argument == "--list" || argument == "--test") {
         return;
     }
+    let chosen: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let runs = |chapter: &str| chosen.is_empty() || chosen.iter().any(|name| name == chapter);
     report("a dependent miss in 64 MiB, small pages", dependent_miss(64 << 20));
     report("a dependent miss in 1 MiB", dependent_miss(1 << 20));
     let mut random = Random(7);
     let bases: Vec<u64> = (0..LIVE).map(|index| START + index * STRIDE).collect();
-    finds("inserted in order", &bases, &mut random);
-    let mut shuffled = bases.clone();
-    random.shuffle(&mut shuffled);
-    finds("inserted shuffled", &shuffled, &mut random);
-    pairs(&bases, &mut random);
-    let mut threads = 1;
-    while threads <= thread::available_parallelism().map_or(1, |cores| cores.get() as u64).min(16) {
-        scaling(threads);
-        threads *= 2;
+    if runs("finds") {
+        finds("inserted in order", &bases, &mut random);
+        let mut shuffled = bases.clone();
+        random.shuffle(&mut shuffled);
+        finds("inserted shuffled", &shuffled, &mut random);
+    }
+    if runs("pairs") {
+        pairs(&bases, &mut random);
+    }
+    if runs("scaling") {
+        for threads in [1, 2, 4, 8, 16] {
+            if threads == 1
+                || thread::available_parallelism().is_ok_and(|cores| cores.get() >= threads as usize)
+            {
+                scaling(threads);
+            }
+        }
     }
 }

@@ -358,13 +358,30 @@ impl Leaf {
     /// Asks for the lines a lookup will need, all at once instead of one after the other.
     #[inline]
     pub(super) fn prefetch(&self) {
-        #[cfg(target_arch = "x86_64")]
         for line in self.bases.chunks(8) {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: a prefetch does not access memory in the sense of the language, and the address is this leaf's.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+            prefetch_line(line.as_ptr().cast());
         }
     }
+
+    /// Asks for all lines of a leaf in which record after record will come or go.
+    pub(super) fn prefetch_whole(&self) {
+        let start: *const u8 = std::ptr::from_ref(self).cast();
+        for offset in (0..size_of::<Self>()).step_by(64) {
+            prefetch_line(start.wrapping_add(offset));
+        }
+    }
+}
+
+#[inline]
+fn prefetch_line(line: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch does not access memory in the sense of the language; any address will do.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
 }
 
 /// The bytes of a word above byte `index`.

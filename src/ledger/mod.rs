@@ -168,7 +168,12 @@ impl Ledger {
         loop {
             let place = nearby.take().or_else(|| {
                 remembered = false;
-                self.leaf_of(base).map(|leaf| (leaf, NO_GUESS))
+                let leaf = self.leaf_of(base)?;
+                if hints.and_then(Hints::last).is_some_and(|(drained, _)| drained.count() == 0) {
+                    // Blocks go in the order of their addresses: all of this leaf comes next.
+                    leaf.prefetch_whole();
+                }
+                Some((leaf, NO_GUESS))
             });
             let Some((leaf, guess)) = place else { return Err(RemoveError::Unknown) };
             let held = leaf.version.lock();
