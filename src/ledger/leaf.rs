@@ -350,6 +350,21 @@ impl Leaf {
         (0..SLOTS).map(|slot| self.record_in(slot)).filter(|record| record.size() != 0)
     }
 
+    /// Whether order, count and slots agree and the records lie apart and between the fences.
+    pub(super) fn is_whole(&self) -> bool {
+        let mut order = self.order();
+        order.sort_unstable();
+        let mut next = Some(self.low());
+        let apart = (0..self.count()).all(|position| {
+            let record = self.record_at(position);
+            let fits = next.is_some_and(|next| record.base() >= next)
+                && record.last().is_some_and(|last| last <= self.high());
+            next = record.last().and_then(|last| last.checked_add(1));
+            fits
+        });
+        order == IN_PLACE && apart && self.live_slots().count() == self.count()
+    }
+
     /// A leaf outside the tree is linked to the next one through the word of its first base.
     pub(super) fn link_word(&self) -> &AtomicU64 {
         &self.bases[0]

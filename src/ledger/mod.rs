@@ -13,7 +13,7 @@
 //! A lock is held over a few dozen instructions, except that the closures of [`Ledger::remove`], [`Ledger::update`] and
 //! [`Ledger::drain_where`] run under the lock of one leaf: they must be short and must not call the ledger.
 //!
-//! The rooms inside: [`record`] what is known of a block; `leaf` and `inner` the nodes; `version` their lock; `nodes`
+//! The rooms inside: `record` what is known of a block; `leaf` and `inner` the nodes; `version` their lock; `nodes`
 //! their memory; `tree` the ways through; `reshape` how the tree grows and shrinks; `walk` visits in address order;
 //! `hints` what a thread remembers; `freed` the recent frees; `fork` what a forked child does.
 
