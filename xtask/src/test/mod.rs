@@ -138,6 +138,8 @@ fn facts(notes: &mut Notes) -> Result<Tally, Problem> {
         .arg(include)
         .arg("--driver")
         .arg(simulator())
+        .arg("--out")
+        .arg(dist::fresh_folder("facts")?)
         .finish(false)?;
     let tally = Tally::of_last_line(&finished.output).unwrap_or_default().with_exit(finished.success);
     notes.left_out.extend(

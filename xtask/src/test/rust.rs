@@ -29,7 +29,10 @@ pub fn build_library_and_simulator() -> Result<(), String> {
 pub fn test(notes: &mut Notes) -> Result<Tally, Problem> {
     // Cargo builds the simulated driver as a library file only when it is asked for, not for the tests of another package.
     build_library_and_simulator()?;
+    // Compiled first, so that the time limit below is the tests' own.
+    Run::cargo(["test", "--quiet", "--workspace", "--locked", "--no-run"]).keep()?;
     let finished = Run::cargo(["test", "--workspace", "--locked", "--no-fail-fast"])
+        .limit(600)
         .env("WARPMEM_LIBCUDA", simulator())
         .without_env("WARPSIM_TOPOLOGY")
         .finish(false)?;
