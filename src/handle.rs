@@ -3,14 +3,17 @@
 //! A handle mixes the object's type, slot and generation with a salt of this copy of the library, so that a
 //! stale, foreign, wrong-type or made-up value is told from a live one and never followed.
 //!
-//! An object is *entered* by a call and *held* by what depends on it: a block by its stream, a view by its
-//! array. Closing it makes the handle stale at once; when the last call inside has left it is retired (its
-//! native part goes), and when the last hold is gone its slot is reused, the oldest free slot first.
+//! An object is *entered* by a call and *held* by what depends on it: a stream by its blocks, an array by its
+//! views. Closing it makes the handle stale at once; when the last call inside has left it is retired (its
+//! native part goes), and when the last hold is gone its slot is reused, the oldest free slot first. Entering
+//! writes nothing that another thread writes.
 
 use crate::error::{Result, fail};
+use crate::thread::Place;
 use crossbeam_queue::SegQueue;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::UnsafeCell;
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -125,11 +128,10 @@ pub fn invalid(tag: Tag, handle: Handle) -> crate::error::Error {
     crate::error::Error::new(crate::error::Status::InvalidHandle, message)
 }
 
-// The state word of a slot: generation, live bit, calls inside, holds.
+// The state word of a slot: generation, live bit, retired bit, holds.
 const HOLD: u64 = 1;
-const HOLDS_MASK: u64 = (1 << 30) - 1;
-const CALL: u64 = 1 << 30;
-const CALLS_MASK: u64 = ((1 << 13) - 1) << 30;
+const HOLDS_MASK: u64 = (1 << 32) - 1;
+const RETIRED: u64 = 1 << 42;
 const LIVE: u64 = 1 << 43;
 const GENERATION_SHIFT: u32 = 44;
 
@@ -155,6 +157,12 @@ struct Slot<T> {
     state: AtomicU64,
     word: AtomicU64,
     value: UnsafeCell<MaybeUninit<T>>,
+}
+
+impl<T> Slot<T> {
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
 }
 
 const FIRST_CHUNK: u32 = 32;
@@ -254,20 +262,18 @@ impl<T: Object> Registry<T> {
         encode(T::TAG, index, generation_of(state))
     }
 
+    #[inline]
     fn try_enter(&'static self, index: u32, generation: Option<u32>) -> Option<Entered<T>> {
         let slot = self.slot(index)?;
-        let mut state = slot.state.load(Ordering::Relaxed);
-        loop {
-            let stale = generation.is_some_and(|g| g != generation_of(state));
-            if state & LIVE == 0 || stale || state & CALLS_MASK == CALLS_MASK {
-                return None;
-            }
-            match slot.state.compare_exchange_weak(state, state + CALL, Ordering::Acquire, Ordering::Relaxed)
-            {
-                Ok(_) => return Some(Entered { registry: self, index }),
-                Err(now) => state = now,
-            }
+        let is_it = |state: u64| state & LIVE != 0 && generation.is_none_or(|g| g == generation_of(state));
+        if !is_it(slot.state.load(Ordering::Relaxed)) {
+            return None;
         }
+        let entered =
+            Entered { registry: self, slot, index, place: Place::take(slot.address())?, local: PhantomData };
+        // Asked again now that the closer would see us: the first answer may have been overtaken. If it was,
+        // dropping the guard looks after what we may have kept from being retired.
+        is_it(slot.state.load(Ordering::Acquire)).then_some(entered)
     }
 
     /// Keeps the object from being retired while the guard lives.
@@ -333,17 +339,51 @@ impl<T: Object> Registry<T> {
     }
 
     fn try_close(&'static self, index: u32, generation: Option<u32>) -> Option<Entered<T>> {
-        let slot = self.slot(index)?;
-        let mut state = slot.state.load(Ordering::Relaxed);
-        loop {
-            if state & LIVE == 0 || generation.is_some_and(|g| g != generation_of(state)) {
-                return None;
-            }
-            let closed = (state & !LIVE) + CALL;
-            match slot.state.compare_exchange_weak(state, closed, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return Some(Entered { registry: self, index }),
+        let entered = self.try_enter(index, generation)?;
+        let mut state = entered.slot.state.load(Ordering::Relaxed);
+        while state & LIVE != 0 {
+            match entered.slot.state.compare_exchange_weak(
+                state,
+                state & !LIVE,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Some(entered),
                 Err(now) => state = now,
             }
+        }
+        None
+    }
+
+    /// Retires a closed object if nobody is inside any more; of several callers one does it.
+    #[cold]
+    fn try_retire(&self, slot: &Slot<T>, index: u32) {
+        let state = slot.state.load(Ordering::Acquire);
+        if state & (LIVE | RETIRED) != 0
+            || state & HOLDS_MASK == 0
+            || crate::thread::anyone_inside(slot.address())
+        {
+            return;
+        }
+        let mut state = slot.state.load(Ordering::Acquire);
+        loop {
+            if state & (LIVE | RETIRED) != 0 || state & HOLDS_MASK == 0 {
+                return;
+            }
+            match slot.state.compare_exchange_weak(
+                state,
+                state | RETIRED,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => break,
+                Err(now) => state = now,
+            }
+        }
+        // SAFETY: the registry's own hold is given back only here.
+        unsafe {
+            self.held(index).retire();
+            self.release_hold(index);
         }
     }
 
@@ -358,38 +398,28 @@ impl<T: Object> Registry<T> {
     }
 }
 
-/// A call inside an object.
+/// A call inside an object. Stays on its thread.
 pub struct Entered<T: Object> {
     registry: &'static Registry<T>,
+    slot: &'static Slot<T>,
     index: u32,
+    place: Place,
+    local: PhantomData<*const ()>,
 }
 
 impl<T: Object> Entered<T> {
     /// The slot's number, the name of a hold.
+    #[inline]
     pub fn index(&self) -> u32 {
         self.index
-    }
-
-    fn slot(&self) -> &'static Slot<T> {
-        self.registry.slot(self.index).expect("an entered slot exists")
     }
 
     /// Takes a hold, to be given back by `release_hold`.
     #[inline]
     pub fn hold(&self) -> u32 {
         // The count cannot overflow: each hold stands for an object in memory of tens of bytes.
-        self.slot().state.fetch_add(HOLD, Ordering::Relaxed);
+        self.slot.state.fetch_add(HOLD, Ordering::Relaxed);
         self.index
-    }
-}
-
-impl<T: Object> Entered<T> {
-    /// Leaves the object and keeps a hold on it, in one step.
-    #[inline]
-    pub fn leave_holding(self) -> u32 {
-        let index = self.index;
-        self.slot().state.fetch_add(HOLD, Ordering::Relaxed);
-        index
     }
 }
 
@@ -397,29 +427,18 @@ impl<T: Object> Deref for Entered<T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: a call inside keeps the value in place, as does the registry's own hold until retirement.
-        unsafe { (*self.slot().value.get()).assume_init_ref() }
-    }
-}
-
-impl<T: Object> Clone for Entered<T> {
-    fn clone(&self) -> Self {
-        self.slot().state.fetch_add(CALL, Ordering::Relaxed);
-        Entered { registry: self.registry, index: self.index }
+        // SAFETY: the registry's own hold keeps the value in place until retirement, which a call inside
+        // keeps from happening.
+        unsafe { (*self.slot.value.get()).assume_init_ref() }
     }
 }
 
 impl<T: Object> Drop for Entered<T> {
     #[inline]
     fn drop(&mut self) {
-        let before = self.slot().state.fetch_sub(CALL, Ordering::AcqRel);
-        if before & (LIVE | CALLS_MASK) == CALL {
-            // Closed, and the last call is leaving; it happens once, since a closed object is not entered.
-            // SAFETY: the registry's own hold is given back only below.
-            unsafe {
-                self.registry.held(self.index).retire();
-                self.registry.release_hold(self.index);
-            }
+        self.place.give_back();
+        if self.slot.state.load(Ordering::Acquire) & (LIVE | RETIRED) == 0 {
+            self.registry.try_retire(self.slot, self.index);
         }
     }
 }

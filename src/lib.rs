@@ -20,3 +20,4 @@ pub mod ledger;
 mod log;
 mod runtime;
 mod stream;
+mod thread;

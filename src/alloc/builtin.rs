@@ -16,15 +16,15 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 
 /// A request that passed its checks.
-pub struct Order {
+pub struct Order<'a> {
     pub device: &'static Device,
     pub size: u64,
     pub alignment: u64,
-    pub stream: Option<Entered<Stream>>,
+    pub stream: Option<&'a Entered<Stream>>,
     pub tag: u32,
 }
 
-impl Order {
+impl Order<'_> {
     fn record(&self, base: u64, kind: Kind, natural: u64) -> Record {
         Record::new(base, self.size)
             .with_alignment(self.alignment.max(natural))
@@ -57,14 +57,18 @@ impl Order {
         PADDINGS.lock().get_or_insert_with(HashMap::new).insert(base, native);
         (base, PADDED)
     }
+}
 
-    /// The stream that the block belongs to: the one asked for, else the device's current one.
-    #[inline]
-    fn take_stream(&mut self) -> Result<Entered<Stream>> {
-        match self.stream.take() {
-            Some(stream) => Ok(stream),
-            None => stream::current(self.device),
-        }
+/// The stream that a block belongs to: the one asked for, else the device's current one, kept in `current`.
+#[inline]
+fn stream_for<'a>(
+    asked: Option<&'a Entered<Stream>>,
+    device: &'static Device,
+    current: &'a mut Option<Entered<Stream>>,
+) -> Result<&'a Entered<Stream>> {
+    match asked {
+        Some(stream) => Ok(stream),
+        None => Ok(current.insert(stream::current(device)?)),
     }
 }
 
@@ -99,11 +103,12 @@ pub fn forget_padding(base: u64) {
 }
 
 /// Stream-ordered memory of the device's pool. The hot path: an explicit ordinary stream needs no context.
-pub fn mempool(mut order: Order) -> Result<u64> {
+pub fn mempool(order: Order<'_>) -> Result<u64> {
     let device = order.device;
     let driver = device.require_cuda("pool memory")?;
     let pool = device.pool(driver)?;
-    let stream = order.take_stream()?;
+    let mut current = None;
+    let stream = stream_for(order.stream, device, &mut current)?;
     let _context = stream.enter_if_special(driver)?;
     stream.refuse_capture(driver, "an allocation")?;
     let size = order.padded_size();
@@ -118,8 +123,7 @@ pub fn mempool(mut order: Order) -> Result<u64> {
     };
     let (base, flags) = order.place(native);
     let per_thread = if stream.is_per_thread() { PER_THREAD } else { 0 };
-    // The record holds the stream from here on, so the call may leave it.
-    let held = stream.leave_holding();
+    let held = stream.hold();
     let record = order
         .record(base, Kind::CudaMempool, NATURAL_ALIGNMENT)
         .with_stream(held)
@@ -134,23 +138,24 @@ pub fn mempool(mut order: Order) -> Result<u64> {
 }
 
 /// Plain device memory. Belongs to a stream like any other block: its free comes after that stream's work.
-pub fn device(order: Order) -> Result<u64> {
+pub fn device(order: Order<'_>) -> Result<u64> {
     context_memory(order, Kind::CudaDevice, Driver::alloc_device)
 }
 
 /// Managed memory.
-pub fn managed(order: Order) -> Result<u64> {
+pub fn managed(order: Order<'_>) -> Result<u64> {
     context_memory(order, Kind::CudaManaged, Driver::alloc_managed)
 }
 
 fn context_memory(
-    mut order: Order,
+    order: Order<'_>,
     kind: Kind,
     get: impl Fn(&Driver, usize) -> std::result::Result<u64, Failure>,
 ) -> Result<u64> {
     let device = order.device;
     let driver = device.require_cuda(kind.name())?;
-    let stream = order.take_stream()?;
+    let mut current = None;
+    let stream = stream_for(order.stream, device, &mut current)?;
     let _context = device.enter(driver)?;
     stream.refuse_capture(driver, "an allocation")?;
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
@@ -162,7 +167,7 @@ fn context_memory(
     };
     let (base, flags) = order.place(native);
     let per_thread = if stream.is_per_thread() { PER_THREAD } else { 0 };
-    let held = stream.leave_holding();
+    let held = stream.hold();
     let record = order
         .record(base, kind, NATURAL_ALIGNMENT)
         .with_stream(held)
@@ -175,7 +180,7 @@ fn context_memory(
 }
 
 /// Page-locked host memory, seen by every context and owned by one that is held as long as the block lives.
-pub fn pinned(order: Order) -> Result<u64> {
+pub fn pinned(order: Order<'_>) -> Result<u64> {
     let driver = runtime::driver().map_err(|mut e| {
         e.status = if e.status == crate::error::Status::NoSuchDevice {
             crate::error::Status::NotSupported
@@ -227,7 +232,7 @@ fn pinned_owner(driver: &'static Driver) -> Result<&'static Device> {
 }
 
 /// Ordinary host memory.
-pub fn host(order: Order) -> Result<u64> {
+pub fn host(order: Order<'_>) -> Result<u64> {
     let mut out: *mut std::ffi::c_void = std::ptr::null_mut();
     let alignment = order.alignment.max(HOST_ALIGNMENT) as usize;
     // SAFETY: the alignment is a power of two and a multiple of a pointer's size.
@@ -267,7 +272,7 @@ fn settle(record: Record, give_back: impl FnOnce()) -> Result<u64> {
     }
 }
 
-impl Order {
+impl Order<'_> {
     fn shortage(&self, kind: Kind) -> shortage::Shortage {
         shortage::Shortage { device: self.device, kind, size: self.size }
     }

@@ -12,15 +12,15 @@ use crate::stream::{self, Stream};
 
 /// What the caller says of the block: checked where it is given.
 #[derive(Default)]
-pub struct FreeOptions {
+pub struct FreeOptions<'a> {
     pub size: Option<u64>,
     pub alignment: Option<u64>,
     /// A stream that used the block, added to those that are known.
-    pub stream: Option<Entered<Stream>>,
+    pub stream: Option<&'a Entered<Stream>>,
 }
 
 /// Frees the block that begins at `ptr`. NULL is success. When it fails nothing is freed.
-pub fn free(ptr: u64, options: &FreeOptions) -> Result<()> {
+pub fn free(ptr: u64, options: &FreeOptions<'_>) -> Result<()> {
     if ptr == 0 {
         return Ok(());
     }
@@ -44,7 +44,7 @@ pub fn free(ptr: u64, options: &FreeOptions) -> Result<()> {
 }
 
 #[inline]
-fn check(record: &Record, options: &FreeOptions) -> Result<()> {
+fn check(record: &Record, options: &FreeOptions<'_>) -> Result<()> {
     if let Some(size) = options.size
         && size != record.size()
     {
@@ -92,7 +92,7 @@ fn why_not(ptr: u64, refused: RemoveError<Error>) -> Error {
 }
 
 /// Gives the memory of a removed record back to where it came from.
-fn release(record: Record, options: &FreeOptions) -> Result<()> {
+fn release(record: Record, options: &FreeOptions<'_>) -> Result<()> {
     let owner = match Kind::of_record(&record) {
         Kind::Pinned => device::at(record.context() as u16).ok_or_else(|| super::lost_record(&record))?,
         _ => super::device_of(&record)?,
@@ -156,7 +156,7 @@ fn release_after_all(
     driver: &'static Driver,
     owner: &'static Device,
     record: Record,
-    options: &FreeOptions,
+    options: &FreeOptions<'_>,
 ) -> Result<()> {
     let _context = owner.enter(driver)?;
     let _relaxed = driver.relax_capture().map_err(|f| owner.error(driver, f))?;
@@ -167,7 +167,7 @@ fn release_after_all(
     if record.flags() & USED_ELSEWHERE != 0 {
         streams.extend(uses::take(record.base()));
     }
-    if let Some(stream) = &options.stream
+    if let Some(stream) = options.stream
         && !streams.contains(&stream.index())
     {
         streams.push(stream.hold());

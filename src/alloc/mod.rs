@@ -121,14 +121,14 @@ const PER_THREAD: u16 = 8;
 
 /// What a caller asks for.
 #[derive(Default)]
-pub struct Request {
+pub struct Request<'a> {
     pub size: u64,
     /// 0 for the kind's own, else a power of two.
     pub alignment: u64,
     /// `None` for the device's choice.
     pub kind: Option<Kind>,
     /// `None` for the current stream of the device.
-    pub stream: Option<Entered<Stream>>,
+    pub stream: Option<&'a Entered<Stream>>,
     pub tag: u32,
 }
 
@@ -139,7 +139,7 @@ const NATURAL_ALIGNMENT: u64 = 256;
 const HOST_ALIGNMENT: u64 = 64;
 
 /// Serves a request. Size 0 is success with address 0, and nobody is asked.
-pub fn allocate(device: &'static Device, request: Request) -> Result<u64> {
+pub fn allocate(device: &'static Device, request: Request<'_>) -> Result<u64> {
     let Request { size, alignment, kind, stream, tag } = request;
     if size > LARGEST {
         fail!(SizeOverflow, "{size} bytes is more than any address space has (the limit is 2^63 - 1)");
@@ -151,7 +151,7 @@ pub fn allocate(device: &'static Device, request: Request) -> Result<u64> {
         fail!(SizeOverflow, "{size} bytes aligned to {alignment} is more than any address space has");
     }
     let kind = choose(device, kind)?;
-    if let Some(stream) = &stream
+    if let Some(stream) = stream
         && !std::ptr::eq(stream.device(), device)
     {
         fail!(
