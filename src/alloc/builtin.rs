@@ -12,6 +12,7 @@ use crate::handle::Entered;
 use crate::ledger::Record;
 use crate::runtime;
 use crate::stream::{self, Stream};
+use crate::thread;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
@@ -128,7 +129,7 @@ pub fn mempool(order: Order<'_>) -> Result<u64> {
         .record(base, Kind::CudaMempool, NATURAL_ALIGNMENT)
         .with_stream(held)
         .with_flags(flags | HOLDS_STREAM | per_thread);
-    settle(record, || {
+    settle(stream.thread(), record, || {
         // SAFETY: the record was refused, so the hold is still this function's.
         let stream = unsafe { stream::held(held) };
         let _ = driver.free_async(native, stream.native());
@@ -172,7 +173,7 @@ fn context_memory(
         .record(base, kind, NATURAL_ALIGNMENT)
         .with_stream(held)
         .with_flags(flags | HOLDS_STREAM | per_thread);
-    settle(record, || {
+    settle(stream.thread(), record, || {
         let _ = driver.free_device(native);
         // SAFETY: the record was refused, so the hold is still this function's.
         unsafe { stream::release_hold(held) };
@@ -204,7 +205,7 @@ pub fn pinned(order: Order<'_>) -> Result<u64> {
         .record(base, Kind::Pinned, NATURAL_ALIGNMENT)
         .with_context(u32::from(owner.index()))
         .with_flags(flags);
-    settle(record, || {
+    settle(thread::mine(), record, || {
         let _ = driver.free_pinned(native);
     })
 }
@@ -247,7 +248,7 @@ pub fn host(order: Order<'_>) -> Result<u64> {
     }
     let base = out.expose_provenance() as u64;
     let record = order.record(base, Kind::Host, HOST_ALIGNMENT);
-    settle(record, || free_host(base))
+    settle(thread::mine(), record, || free_host(base))
 }
 
 /// Gives host memory back.
@@ -258,10 +259,10 @@ pub fn free_host(base: u64) {
 
 /// Enters the block in the ledger and counts it, or gives the memory back.
 #[inline]
-fn settle(record: Record, give_back: impl FnOnce()) -> Result<u64> {
-    match enter(record) {
+fn settle(me: &'static thread::Record, record: Record, give_back: impl FnOnce()) -> Result<u64> {
+    match enter(me, &record) {
         Ok(()) => {
-            statistics::count_alloc(&record);
+            statistics::count_alloc(me, &record);
             Ok(record.base())
         }
         Err(error) => {

@@ -9,6 +9,7 @@ use crate::handle::Entered;
 use crate::ledger::{Record, RemoveError};
 use crate::runtime;
 use crate::stream::{self, Stream};
+use crate::thread;
 
 /// What the caller says of the block: checked where it is given.
 #[derive(Default)]
@@ -24,14 +25,21 @@ pub fn free(ptr: u64, options: &FreeOptions<'_>) -> Result<()> {
     if ptr == 0 {
         return Ok(());
     }
-    if runtime::is_exiting() {
-        return Ok(());
-    }
-    runtime::require_once_live()?;
-    let forked = runtime::is_forked();
-    let record =
-        LEDGER.remove(ptr, |record| check(record, options)).map_err(|refused| why_not(ptr, refused))?;
-    statistics::count_free(&record);
+    let forked = if runtime::frees_as_usual() {
+        false
+    } else {
+        if runtime::is_exiting() {
+            return Ok(());
+        }
+        runtime::require_once_live()?;
+        runtime::is_forked()
+    };
+    let me = thread::mine();
+    let record = match LEDGER.remove_as(me.number(), ptr, |record| check(record, options)) {
+        Ok(record) => record,
+        Err(refused) => return Err(why_not(ptr, refused)),
+    };
+    statistics::count_free(me, &record);
     if Kind::of_record(&record) == Kind::Host {
         builtin::free_host(record.base());
         return Ok(());
@@ -40,7 +48,7 @@ pub fn free(ptr: u64, options: &FreeOptions<'_>) -> Result<()> {
         // The parent's memory: this process only forgets that it ever saw it.
         return Ok(());
     }
-    release(record, options)
+    release(me, record, options)
 }
 
 #[inline]
@@ -92,7 +100,8 @@ fn why_not(ptr: u64, refused: RemoveError<Error>) -> Error {
 }
 
 /// Gives the memory of a removed record back to where it came from.
-fn release(record: Record, options: &FreeOptions<'_>) -> Result<()> {
+#[inline]
+fn release(me: &'static thread::Record, record: Record, options: &FreeOptions<'_>) -> Result<()> {
     let owner = match Kind::of_record(&record) {
         Kind::Pinned => device::at(record.context() as u16).ok_or_else(|| super::lost_record(&record))?,
         _ => super::device_of(&record)?,
@@ -107,7 +116,7 @@ fn release(record: Record, options: &FreeOptions<'_>) -> Result<()> {
     }
     let alone = record.flags() & (USED_ELSEWHERE | PER_THREAD) == 0 && options.stream.is_none();
     if Kind::of_record(&record) == Kind::CudaMempool && alone {
-        if let Some(stream) = stream::enter_held(record.stream()) {
+        if let Some(stream) = stream::enter_held(me, record.stream()) {
             return release_on_own_stream(driver, owner, record, stream);
         }
     }

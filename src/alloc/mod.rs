@@ -22,6 +22,7 @@ use crate::handle::Entered;
 use crate::ledger::{InsertError, Ledger, Record};
 use crate::log::log;
 use crate::stream::{self, Stream};
+use crate::thread;
 
 /// Every live block of the process. Never dropped.
 static LEDGER: Ledger = Ledger::new();
@@ -215,11 +216,12 @@ fn choose(device: &Device, asked: Option<Kind>) -> Result<Kind> {
 
 /// Enters a new block in the ledger. Memory that the driver gave while we thought it in use shows that the old
 /// block was freed behind our back: its record is stale.
-fn enter(record: Record) -> Result<()> {
+#[inline]
+fn enter(me: &'static thread::Record, record: &Record) -> Result<()> {
     loop {
-        match LEDGER.insert(record) {
+        match LEDGER.insert_as(me.number(), record) {
             Ok(()) => return Ok(()),
-            Err(InsertError::Overlap(overlap)) => drop_stale(&overlap.0, &record),
+            Err(InsertError::Overlap(overlap)) => drop_stale(&overlap.0, record),
             Err(InsertError::OutOfMemory) => fail!(OutOfMemory, "no host memory for the record of a block"),
             Err(InsertError::AddressRange) => {
                 fail!(
@@ -251,7 +253,7 @@ fn drop_stale(old: &Record, new: &Record) {
 
 /// Lets go of what a record held, when its memory is not to be given back.
 fn forget(record: &Record) {
-    statistics::count_free(record);
+    statistics::count_free(thread::mine(), record);
     if record.flags() & USED_ELSEWHERE != 0 {
         for held in uses::take(record.base()) {
             // SAFETY: the list of uses had the hold and is gone.

@@ -10,6 +10,7 @@ use crate::ledger::Record;
 use crate::log::log;
 use crate::runtime;
 use crate::stream::{self, Ended};
+use crate::thread;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -72,7 +73,7 @@ fn is_over(driver: &Driver, wait: &mut Wait) -> std::result::Result<bool, Failur
     if let Some(event) = wait.event {
         return driver.event_is_done(event);
     }
-    if let Some(stream) = stream::enter_held(wait.held) {
+    if let Some(stream) = stream::enter_held(thread::mine(), wait.held) {
         if stream.is_capturing(driver)? {
             return Ok(false);
         }
@@ -170,7 +171,7 @@ fn try_join(
 ) -> std::result::Result<(), ()> {
     let reclaim = reclaim_stream(owner, driver).map_err(drop)?;
     for held in streams {
-        if let Some(stream) = stream::enter_held(*held) {
+        if let Some(stream) = stream::enter_held(thread::mine(), *held) {
             let device = stream.device();
             let _context = device.enter(driver).map_err(drop)?;
             if stream.is_per_thread() || stream.is_capturing(driver).unwrap_or(true) {

@@ -13,6 +13,7 @@ use crate::error::{Result, fail};
 use crate::handle::{Entered, Handle, Object, Registry, Tag};
 use crate::log::log;
 use crate::runtime;
+use crate::thread;
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -318,10 +319,16 @@ pub fn enter(handle: Handle) -> Result<Entered<Stream>> {
     STREAMS.enter(handle)
 }
 
+/// `enter` for a caller that has its thread's record at hand.
+#[inline]
+pub fn enter_as(thread: &'static thread::Record, handle: Handle) -> Result<Entered<Stream>> {
+    STREAMS.enter_as(thread, handle)
+}
+
 /// The stream that a block holds; `None` once it was released.
 #[inline]
-pub fn enter_held(held: u32) -> Option<Entered<Stream>> {
-    STREAMS.enter_held(held)
+pub fn enter_held(thread: &'static thread::Record, held: u32) -> Option<Entered<Stream>> {
+    STREAMS.enter_held(thread, held)
 }
 
 /// The stream that a block holds, released or not.
