@@ -7,7 +7,7 @@ use super::{
 };
 use crate::device::{self, Device};
 use crate::driver::Driver;
-use crate::error::{Error, Result, Status, error};
+use crate::error::{Error, Result, Status, error, fail};
 use crate::handle::Entered;
 use crate::ledger::{Record, RemoveError};
 use crate::runtime;
@@ -61,10 +61,13 @@ fn check(record: &Record, options: &FreeOptions) -> Result<()> {
     {
         return Err(wrong(record, "size", size, record.size()));
     }
-    if let Some(alignment) = options.alignment
-        && alignment > record.alignment()
-    {
-        return Err(wrong(record, "alignment", alignment, record.alignment()));
+    if let Some(alignment) = options.alignment {
+        if !alignment.is_power_of_two() {
+            fail!(BadAlignment, "alignment {alignment} is not a power of two; nothing was freed");
+        }
+        if alignment > record.alignment() {
+            return Err(wrong(record, "alignment", alignment, record.alignment()));
+        }
     }
     Ok(())
 }
