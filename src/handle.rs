@@ -405,6 +405,12 @@ impl<T: Object> Registry<T> {
         }
     }
 
+    /// Whether all live objects satisfy the predicate; stops at the first that does not.
+    pub fn all(&'static self, mut predicate: impl FnMut(&T) -> bool) -> bool {
+        (0..self.next.load(Ordering::Acquire))
+            .all(|index| self.try_enter(thread::mine(), index, None).is_none_or(|object| predicate(&object)))
+    }
+
     /// Closes every object that the predicate names.
     pub fn close_where(&'static self, mut predicate: impl FnMut(&T) -> bool) {
         for index in 0..self.next.load(Ordering::Acquire) {
