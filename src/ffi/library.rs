@@ -87,16 +87,28 @@ pub unsafe extern "C" fn warp_init(
                 None => Ok(()),
             }
         };
-        let late = runtime::init(&start, || {
+        let build_tables = || {
             // Before the tables, so that what is odd about a device can be told.
             let _ = set_log();
             device::build();
-        })?;
+        };
+        let late = runtime::init(&start, runtime::Hooks { build_tables, mend_in_child })?;
         if let Some(ignored) = ignored {
             ignored.put(u8::from(late));
         }
         Ok(())
     })
+}
+
+/// Puts every room right that the CPU's path goes through.
+fn mend_in_child() {
+    // SAFETY: called once in the child of a fork, while no other thread of it is in the library.
+    unsafe {
+        log::mend_in_child();
+        device::mend_in_child();
+        stream::mend_in_child();
+        alloc::mend_in_child();
+    }
 }
 
 /// Ends what a warp_init() began. With the last one all handles become stale and nothing new can be made; blocks
@@ -224,7 +236,11 @@ pub unsafe extern "C" fn warp_log_set_callback(
     user: *mut c_void,
     level: warp_log_level,
 ) -> warp_status {
-    guard(|| log::set(unwinding(callback), user, level))
+    guard(|| {
+        // A child of a fork takes its locks from who is gone before it waits for any.
+        runtime::is_forked();
+        log::set(unwinding(callback), user, level)
+    })
 }
 
 /// The same function, called through an ABI that lets a foreign exception reach our shim.

@@ -353,6 +353,18 @@ pub fn handle_of(stream: &Entered<Stream>) -> Handle {
     STREAMS.handle_of(stream.index())
 }
 
+/// After a fork, in the child.
+///
+/// # Safety
+/// As `Lock::mend_in_child`.
+pub unsafe fn mend_in_child() {
+    // SAFETY: the caller's promise.
+    unsafe {
+        STREAMS.mend_in_child();
+        current::mend_in_child();
+    }
+}
+
 /// Makes every stream's handle stale, at shutdown.
 pub fn dismantle() {
     STREAMS.close_where(|_| true);
