@@ -5,8 +5,8 @@
  */
 #define _GNU_SOURCE
 
+#include "driver.h"
 #include "process.h"
-#include "simulator.h"
 
 #include <warpmem.h>
 
@@ -189,11 +189,11 @@ PROCESS_TEST(a_thousand_lives_leave_the_library_whole)
         REQUIRE_STATUS(warp_free(block), WARP_SUCCESS);
         REQUIRE_STATUS(warp_shutdown(), WARP_SUCCESS);
     }
-    CHECK_EQ_U64(SIM(warpsim_live_count)("*"), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("*"), 0);
     /* Default streams go with their life. */
-    CHECK(SIM(warpsim_live_count)("stream") <= 2);
-    CHECK(SIM(warpsim_live_count)("event") <= 16);
-    CHECK_EQ_U64(SIM(warpsim_violation_count)(), 0);
+    CHECK(SIMULATOR(warpsim_live_count)("stream") <= 2);
+    CHECK(SIMULATOR(warpsim_live_count)("event") <= 16);
+    CHECK_EQ_U64(SIMULATOR(warpsim_violation_count)(), 0);
 }
 
 /* ---- Lives ------------------------------------------------------------------------------------------------------------- */
@@ -245,10 +245,10 @@ PROCESS_TEST(handles_of_the_first_life_are_stale_and_its_blocks_can_be_freed)
         CHECK_STATUS(warp_free(blocks[i]), WARP_ERROR_DOUBLE_FREE);
     }
     CHECK_STATUS(warp_free(&info), WARP_ERROR_UNKNOWN_POINTER);
-    CHECK_EQ_U64(SIM(warpsim_live_count)("pool"), 1);
-    CHECK_EQ_U64(SIM(warpsim_live_count)("default"), 1);
-    CHECK_EQ_U64(SIM(warpsim_live_count)("managed"), 1);
-    CHECK_EQ_U64(SIM(warpsim_live_count)("pinned"), 1);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pool"), 1);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("default"), 1);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("managed"), 1);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pinned"), 1);
 
     REQUIRE_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
     CHECK_STATUS(warp_device_get_info(gpu, &info), WARP_ERROR_INVALID_HANDLE);
@@ -271,8 +271,8 @@ PROCESS_TEST(handles_of_the_first_life_are_stale_and_its_blocks_can_be_freed)
     CHECK_STATUS(warp_statistics_get(again, WARP_MEMORY_UNKNOWN, &counts), WARP_SUCCESS);
     CHECK_EQ_U64(counts.live_blocks, 0);
     CHECK_EQ_U64(counts.live_bytes, 0);
-    CHECK_EQ_U64(SIM(warpsim_live_count)("*"), 0);
-    CHECK_EQ_U64(SIM(warpsim_violation_count)(), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("*"), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_violation_count)(), 0);
 }
 
 PROCESS_TEST(a_life_without_gpus_after_one_with_them)
@@ -288,9 +288,9 @@ PROCESS_TEST(a_life_without_gpus_after_one_with_them)
     REQUIRE_STATUS(warp_init(&no_cuda, NULL), WARP_SUCCESS);
     check_cpu_only("CUDA not used, as the init options ask");
     /* What the other life allocated is still given back to the driver. */
-    CHECK_EQ_U64(SIM(warpsim_live_count)("pool"), 1);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pool"), 1);
     CHECK_STATUS(warp_free(block), WARP_SUCCESS);
-    CHECK_EQ_U64(SIM(warpsim_live_count)("pool"), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pool"), 0);
     CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
     REQUIRE_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
     CHECK_STATUS(warp_device_get_cuda_count(&count), WARP_SUCCESS);
@@ -325,7 +325,7 @@ PROCESS_TEST(the_option_names_the_driver_before_the_environment)
     char path[4096];
     warp_init_options options = {.struct_size = sizeof options, .driver_path = path};
     size_t count = 0;
-    snprintf(path, sizeof path, "%s", simulator_path());
+    snprintf(path, sizeof path, "%s", getenv("WARPMEM_LIBCUDA"));
     setenv("WARPMEM_LIBCUDA", "/nonexistent/libcuda.so.1", 1);
     REQUIRE_STATUS(warp_init(&options, NULL), WARP_SUCCESS);
     CHECK_STATUS(warp_device_get_cuda_count(&count), WARP_SUCCESS);
@@ -335,7 +335,7 @@ PROCESS_TEST(the_option_names_the_driver_before_the_environment)
 PROCESS_TEST(without_both_the_systems_name_is_opened)
 {
     /* Its SONAME makes this copy the one that libcuda.so.1 stands for. */
-    void *file = dlopen(simulator_path(), RTLD_NOW | RTLD_GLOBAL);
+    void *file = dlopen(getenv("WARPMEM_LIBCUDA"), RTLD_NOW | RTLD_GLOBAL);
     size_t count = 0;
     REQUIRE(file != NULL);
     unsetenv("WARPMEM_LIBCUDA");
@@ -346,7 +346,7 @@ PROCESS_TEST(without_both_the_systems_name_is_opened)
 
 PROCESS_TEST(an_empty_variable_is_no_variable)
 {
-    void *file = dlopen(simulator_path(), RTLD_NOW | RTLD_GLOBAL);
+    void *file = dlopen(getenv("WARPMEM_LIBCUDA"), RTLD_NOW | RTLD_GLOBAL);
     size_t count = 0;
     REQUIRE(file != NULL);
     setenv("WARPMEM_LIBCUDA", "", 1);
@@ -480,17 +480,52 @@ PROCESS_TEST(every_device_left_out_is_a_reason)
     check_cpu_only("CUDA devices not available");
 }
 
+/* Writes a copy of the simulated driver in which a name cannot be found. Whether that was possible. */
+static int driver_without(const char *name, const char *copy)
+{
+    FILE *from = fopen(getenv("WARPMEM_LIBCUDA"), "rb"), *to = fopen(copy, "wb");
+    char *bytes = NULL;
+    long size = 0;
+    int hidden = 0;
+    size_t length = strlen(name) + 2, at;
+    if (from != NULL && to != NULL && fseek(from, 0, SEEK_END) == 0 && (size = ftell(from)) > 0) {
+        rewind(from);
+        bytes = (char *)malloc((size_t)size);
+        if (bytes != NULL && fread(bytes, 1, (size_t)size, from) == (size_t)size) {
+            char *pattern = (char *)calloc(1, length);
+            if (pattern != NULL) {
+                memcpy(pattern + 1, name, length - 2);
+                /* The name in the table of dynamic symbols: whole, between two NULs. */
+                for (at = 0; at + length <= (size_t)size; ++at) {
+                    if (bytes[at] == 0 && memcmp(bytes + at, pattern, length) == 0) {
+                        bytes[at + 1] = '_';
+                        hidden = 1;
+                    }
+                }
+                free(pattern);
+            }
+            hidden = hidden && fwrite(bytes, 1, (size_t)size, to) == (size_t)size;
+        }
+    }
+    free(bytes);
+    if (from != NULL)
+        fclose(from);
+    if (to != NULL && fclose(to) != 0)
+        hidden = 0;
+    return hidden;
+}
+
 static void start_without(const char *name)
 {
     char copy[] = "/tmp/warpmem-test-XXXXXX";
     int file = mkstemp(copy);
     REQUIRE(file >= 0);
     close(file);
-    REQUIRE(simulator_without(name, copy));
+    REQUIRE(driver_without(name, copy));
     setenv("WARPMEM_LIBCUDA", copy, 1);
     REQUIRE_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
     (void)simulator_is_here(); /* opened once more, before its name is gone */
-    SIM(warpsim_log_clear)();
+    SIMULATOR(warpsim_log_clear)();
     unlink(copy);
 }
 
@@ -647,7 +682,7 @@ PROCESS_TEST(the_report_of_foreign_contexts)
     CUcontext context = NULL;
     warp_device *device = NULL;
     start_on("h200");
-    REQUIRE(SIM(cuCtxCreate_v2)(&context, 0, 0) == 0);
+    REQUIRE(SIMULATOR(cuCtxCreate_v2)(&context, 0, 0) == 0);
     CHECK_STATUS(warp_device_from_context(context, NULL, &device), WARP_SUCCESS);
     CHECK_STATUS(warp_device_from_context(context, "another name", &device), WARP_ERROR_INVALID_ARGUMENT);
     check_report("warpmem 0.1.0 initialized:\n"
@@ -777,23 +812,23 @@ PROCESS_TEST(looking_makes_no_context)
     CHECK_STATUS(warp_device_set_for_thread(device), WARP_SUCCESS);
     CHECK_STATUS(warp_alloc(device, 0, &block), WARP_SUCCESS);
     CHECK_STATUS(warp_pointer_get_info(&info, &(warp_pointer_info){.struct_size = sizeof(warp_pointer_info)}), WARP_SUCCESS);
-    CHECK_EQ_U64(SIM(warpsim_call_count)("cuDevicePrimaryCtxRetain"), 0);
-    CHECK_EQ_U64(SIM(warpsim_call_count)("cuCtxCreate_v2"), 0);
-    CHECK_EQ_U64(SIM(warpsim_live_count)("context"), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_call_count)("cuDevicePrimaryCtxRetain"), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_call_count)("cuCtxCreate_v2"), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("context"), 0);
 
     REQUIRE_STATUS(warp_device_get("cuda:3", &gpu), WARP_SUCCESS);
     CHECK_STATUS(warp_alloc(gpu, 1000, &block), WARP_SUCCESS);
-    CHECK_EQ_U64(SIM(warpsim_call_count)("cuDevicePrimaryCtxRetain"), 1);
-    CHECK_EQ_U64(SIM(warpsim_live_count)("context"), 1);
-    CHECK(SIM(cuDevicePrimaryCtxGetState)(3, &flags, &active) == 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_call_count)("cuDevicePrimaryCtxRetain"), 1);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("context"), 1);
+    CHECK(SIMULATOR(cuDevicePrimaryCtxGetState)(3, &flags, &active) == 0);
     CHECK_EQ_I64(active, 1);
-    CHECK_EQ_PTR(simulator_current(), NULL);
+    CHECK_EQ_PTR(driver_current(), NULL);
 
     /* Pinned memory goes to a context that is there, and makes none on GPU 0. */
     REQUIRE_STATUS(warp_device_get("cpu", &cpu), WARP_SUCCESS);
     CHECK_STATUS(warp_alloc_with(cpu, 1000, &pinned, &page), WARP_SUCCESS);
-    CHECK_EQ_U64(SIM(warpsim_live_count)("context"), 1);
-    CHECK_EQ_PTR(simulator_current(), NULL);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("context"), 1);
+    CHECK_EQ_PTR(driver_current(), NULL);
     CHECK_STATUS(warp_free(page), WARP_SUCCESS);
     CHECK_STATUS(warp_free(block), WARP_SUCCESS);
 }
@@ -807,8 +842,8 @@ PROCESS_TEST(a_question_about_memory_leaves_no_context)
     CHECK_STATUS(warp_device_query_memory(gpu, &available, &total), WARP_SUCCESS);
     CHECK_EQ_U64(total, UINT64_C(150109880320));
     CHECK(available > 0 && available <= total);
-    CHECK_EQ_U64(SIM(warpsim_live_count)("context"), 0);
-    CHECK_EQ_PTR(simulator_current(), NULL);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("context"), 0);
+    CHECK_EQ_PTR(driver_current(), NULL);
 }
 
 CHECK_MAIN()
