@@ -88,6 +88,7 @@ pub fn salt() -> u64 {
 
 #[inline]
 pub fn encode(tag: Tag, slot: u32, generation: u32) -> Handle {
+    let generation = generation & GENERATION_MAX;
     let raw = (tag as u64) << TAG_SHIFT | u64::from(generation) << SLOT_BITS | u64::from(slot);
     let mixed = (raw ^ salt()).wrapping_mul(MIX);
     mixed ^ mixed >> 32
@@ -175,10 +176,10 @@ const CHUNKS: usize = 26;
 pub struct Registry<T> {
     chunks: [AtomicPtr<Slot<T>>; CHUNKS],
     next: AtomicU32,
-    free: SegQueue<u32>,
+    free: UnsafeCell<SegQueue<u32>>,
 }
 
-// SAFETY: values are reached through the state word's protocol only, shared as `&T`; T is Send + Sync.
+// SAFETY: the queue of free slots is replaced only while nobody else is here; values are reached through the state word's protocol only, shared as `&T`; T is Send + Sync.
 unsafe impl<T: Object> Sync for Registry<T> {}
 
 impl<T: Object> Default for Registry<T> {
@@ -192,8 +193,24 @@ impl<T: Object> Registry<T> {
         Registry {
             chunks: [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS],
             next: AtomicU32::new(0),
-            free: SegQueue::new(),
+            free: UnsafeCell::new(SegQueue::new()),
         }
+    }
+
+    #[inline]
+    fn free(&self) -> &SegQueue<u32> {
+        // SAFETY: written only by `mend_in_child`, which is alone.
+        unsafe { &*self.free.get() }
+    }
+
+    /// After a fork, in the child: a thread that was putting a slot in the queue, or taking one out, will never
+    /// finish, and others would wait for it. The slots that were free are given up.
+    ///
+    /// # Safety
+    /// In the child, before any other use of the registry there.
+    pub unsafe fn mend_in_child(&self) {
+        // SAFETY: nobody else is here. The old queue is not dropped, since it may be half changed.
+        unsafe { self.free.get().write(SegQueue::new()) };
     }
 
     #[inline(always)]
@@ -245,7 +262,7 @@ impl<T: Object> Registry<T> {
 
     /// Puts the object in and names it.
     pub fn insert(&'static self, value: T) -> Result<Handle> {
-        let index = match self.free.pop() {
+        let index = match self.free().pop() {
             Some(index) => index,
             None => self.grow()?,
         };
@@ -345,7 +362,7 @@ impl<T: Object> Registry<T> {
         let generation = generation_of(before);
         if generation < GENERATION_MAX {
             slot.state.store(u64::from(generation + 1) << GENERATION_SHIFT, Ordering::Release);
-            self.free.push(index);
+            self.free().push(index);
         }
     }
 

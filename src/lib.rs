@@ -15,6 +15,7 @@ mod device;
 mod driver;
 mod error;
 pub mod ffi;
+mod fork;
 mod handle;
 pub mod ledger;
 mod log;

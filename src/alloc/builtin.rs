@@ -193,7 +193,7 @@ fn own_thread(stream: &Stream) -> (u16, u32) {
 
 /// Page-locked host memory, seen by every context and owned by one that is held as long as the block lives.
 pub fn pinned(order: Order<'_>) -> Result<u64> {
-    let driver = runtime::driver().map_err(|mut e| {
+    let driver = runtime::driver_of_gpus().map_err(|mut e| {
         e.status = if e.status == crate::error::Status::NoSuchDevice {
             crate::error::Status::NotSupported
         } else {

@@ -83,7 +83,8 @@ pub fn record_use_of(address: u64, stream: &Entered<Stream>) -> Result<()> {
 
 fn note(record: &Record, stream: &Entered<Stream>) {
     let kind = Kind::of_record(record);
-    if kind == Kind::Host || !stream.device().is_cuda() {
+    // In a forked child nothing of a GPU is freed, so nothing has to be noted.
+    if kind == Kind::Host || !stream.device().is_cuda() || runtime::is_forked() {
         return;
     }
     let own = record.flags() & super::HOLDS_STREAM != 0 && record.stream() == stream.index();

@@ -390,6 +390,18 @@ pub fn all_idle(device: &Device, driver: &Driver) -> bool {
     })
 }
 
+/// After a fork, in the child.
+///
+/// # Safety
+/// As `Lock::mend_in_child`.
+pub unsafe fn mend_in_child() {
+    // SAFETY: the caller's promise.
+    unsafe {
+        STREAMS.mend_in_child();
+        current::mend_in_child();
+    }
+}
+
 /// Makes every stream's handle stale, at shutdown.
 pub fn dismantle() {
     STREAMS.close_where(|_| true);
