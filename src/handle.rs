@@ -546,7 +546,7 @@ mod tests {
         let hold = call.hold();
         drop(all.close(handle).unwrap());
         assert_eq!(retired.load(Ordering::SeqCst), 0);
-        assert!(all.enter_held(hold).is_none());
+        assert!(all.enter_held(thread::mine(), hold).is_none());
         drop(call);
         assert_eq!((retired.load(Ordering::SeqCst), dropped.load(Ordering::SeqCst)), (1, 0));
         // SAFETY: the hold taken above.
