@@ -164,8 +164,8 @@ fn release_on_own_stream(
     };
     match freed {
         Ok(()) => {
-            drop(stream);
-            release_hold(record);
+            // SAFETY: the record had the hold and is gone.
+            unsafe { stream.leave_releasing() };
             Ok(())
         }
         Err(f) => {
@@ -230,10 +230,4 @@ fn release_lost(driver: &'static Driver, lost: &'static Device, record: &Record)
     }
     forget_holds(record);
     Ok(())
-}
-
-#[inline]
-fn release_hold(record: &Record) {
-    // SAFETY: the record had the hold and is gone.
-    unsafe { stream::release_hold(record.stream()) };
 }

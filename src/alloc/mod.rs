@@ -9,11 +9,11 @@ mod statistics;
 mod tag;
 mod uses;
 
-pub use describe::{PointerInfo, describe};
+pub use describe::describe;
 pub use free::{FreeOptions, free};
 pub use parked::{look_at_all, poll};
-pub use statistics::{Statistics, reset_peak, statistics};
-pub use tag::{intern, tag_name};
+pub use statistics::{reset_peak, statistics};
+pub use tag::intern;
 pub use uses::{record_use, record_use_of};
 
 use crate::device::Device;
@@ -275,13 +275,6 @@ fn device_of(record: &Record) -> Result<&'static Device> {
 #[cold]
 fn lost_record(record: &Record) -> Error {
     error!(Internal, "the record of {:#x} names no device", record.base())
-}
-
-/// Blocks of the device that are live now.
-pub fn live_blocks(device: &Device) -> u64 {
-    let mut count = 0;
-    LEDGER.for_each(|record| count += u64::from(record.device() == device.index()));
-    count
 }
 
 /// The record of the block that an address lies in.

@@ -11,10 +11,10 @@ mod stream;
 mod table;
 
 pub use code::Failure;
-pub use context::{ContextGuard, RelaxedCapture};
+pub use context::ContextGuard;
 pub use device::DeviceFacts;
 pub use memory::FillValue;
-pub use pointer::{MemoryClass, PointerFacts};
+pub use pointer::MemoryClass;
 pub use stream::CaptureStatus;
 
 use crate::error::{Error, Status};
