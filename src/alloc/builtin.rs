@@ -104,7 +104,7 @@ pub fn mempool(mut order: Order) -> Result<u64> {
     let driver = device.require_cuda("pool memory")?;
     let pool = device.pool(driver)?;
     let stream = order.take_stream()?;
-    let _context = stream.enter_if_special(driver)?;
+    let _context = stream.enter_context(driver)?;
     stream.refuse_capture(driver, "an allocation")?;
     let size = order.padded_size();
     let native = {

@@ -31,16 +31,27 @@ pub fn free(ptr: u64, options: &FreeOptions) -> Result<()> {
     let forked = runtime::is_forked();
     let record =
         LEDGER.remove(ptr, |record| check(record, options)).map_err(|refused| why_not(ptr, refused))?;
-    statistics::count_free(&record);
     if Kind::of_record(&record) == Kind::Host {
         builtin::free_host(record.base());
-        return Ok(());
+    } else if !forked {
+        // In a fork it is the parent's memory: this process only forgets that it ever saw it.
+        release(record, options).map_err(keep)?;
     }
-    if forked {
-        // The parent's memory: this process only forgets that it ever saw it.
-        return Ok(());
+    statistics::count_free(&record);
+    Ok(())
+}
+
+/// Why a block was not given back, and its record with the holds that it still has.
+pub(super) type Refusal = (Error, Record);
+
+/// The driver did not take the block: it is still there, so it stays known.
+#[cold]
+fn keep((error, record): Refusal) -> Error {
+    // Nobody can have got the address meanwhile, since nobody gave it back.
+    if super::enter(record).is_err() {
+        drop_holds(&record);
     }
-    release(record, options)
+    error
 }
 
 #[inline]
@@ -92,18 +103,20 @@ fn why_not(ptr: u64, refused: RemoveError<Error>) -> Error {
 }
 
 /// Gives the memory of a removed record back to where it came from.
-fn release(record: Record, options: &FreeOptions) -> Result<()> {
+fn release(record: Record, options: &FreeOptions) -> std::result::Result<(), Refusal> {
     let owner = match Kind::of_record(&record) {
-        Kind::Pinned => device::at(record.context() as u16).ok_or_else(|| super::lost_record(&record))?,
-        _ => super::device_of(&record)?,
+        Kind::Pinned => device::at(record.context() as u16).ok_or_else(|| super::lost_record(&record)),
+        _ => super::device_of(&record),
     };
+    let owner = owner.map_err(|error| (error, record))?;
     let Ok(driver) = runtime::driver() else {
         // The driver is gone, and the memory with it.
         drop_holds(&record);
         return Ok(());
     };
     if owner.is_lost() {
-        return release_lost(driver, owner, record);
+        release_lost(driver, owner, record);
+        return Ok(());
     }
     let alone = record.flags() & (USED_ELSEWHERE | PER_THREAD) == 0 && options.stream.is_none();
     if Kind::of_record(&record) == Kind::CudaMempool && alone {
@@ -114,6 +127,25 @@ fn release(record: Record, options: &FreeOptions) -> Result<()> {
     release_after_all(driver, owner, record, options)
 }
 
+/// A failure on the way to the free: no failure at all when it came of the driver's or the context's end, with
+/// which the memory went.
+#[cold]
+fn refused(
+    driver: &'static Driver,
+    owner: &'static Device,
+    record: Record,
+    error: Error,
+) -> std::result::Result<(), Refusal> {
+    if owner.is_lost() {
+        release_lost(driver, owner, record);
+    } else if driver.is_gone() {
+        drop_holds(&record);
+    } else {
+        return Err((error, record));
+    }
+    Ok(())
+}
+
 /// The hot path: a pool block that only its own stream used.
 #[inline]
 fn release_on_own_stream(
@@ -121,32 +153,32 @@ fn release_on_own_stream(
     owner: &'static Device,
     record: Record,
     stream: Entered<Stream>,
-) -> Result<()> {
-    let _context = stream.enter_if_special(driver)?;
-    let freed = {
+) -> std::result::Result<(), Refusal> {
+    let freed = (|| {
+        let _context = stream.enter_context(driver)?;
         let _relaxed = driver.relax_capture().map_err(|f| owner.error(driver, f))?;
-        driver.free_async(builtin::native_of(&record), stream.native())
-    };
+        Ok(driver.free_async(builtin::native_of(&record), stream.native()))
+    })();
     match freed {
-        Ok(()) => {
+        Ok(Ok(())) => {
             drop(stream);
             drop_holds(&record);
             Ok(())
         }
-        Err(f) if f.is_driver_gone() || owner.notice(driver, f) => {
+        Ok(Err(f)) => {
+            let gone = f.is_driver_gone() || owner.notice(driver, f);
+            // A capture on the stream refuses memory that is not its graph's, without harm; the free comes later.
+            let captured = !gone && (f.is_capture() || stream.is_capturing(driver).unwrap_or(true));
             drop(stream);
-            drop_holds(&record);
-            Ok(())
+            if captured {
+                return release_after_all(driver, owner, record, &FreeOptions::default());
+            }
+            let error = owner.error(driver, f);
+            refused(driver, owner, record, error)
         }
-        // A capture on the stream refuses memory that is not its graph's, without harm; the free comes later.
-        Err(_) if stream.is_capturing(driver).unwrap_or(true) => {
+        Err(error) => {
             drop(stream);
-            release_after_all(driver, owner, record, &FreeOptions::default())
-        }
-        Err(f) => {
-            drop(stream);
-            drop_holds(&record);
-            Err(owner.error(driver, f))
+            refused(driver, owner, record, error)
         }
     }
 }
@@ -157,9 +189,16 @@ fn release_after_all(
     owner: &'static Device,
     record: Record,
     options: &FreeOptions,
-) -> Result<()> {
-    let _context = owner.enter(driver)?;
-    let _relaxed = driver.relax_capture().map_err(|f| owner.error(driver, f))?;
+) -> std::result::Result<(), Refusal> {
+    let entered = owner.enter(driver).and_then(|context| {
+        let relaxed = driver.relax_capture().map_err(|f| owner.error(driver, f))?;
+        Ok((relaxed, context))
+    });
+    // The capture mode goes back before the context does.
+    let _guards = match entered {
+        Ok(guards) => guards,
+        Err(error) => return refused(driver, owner, record, error),
+    };
     let mut streams = Vec::new();
     if record.flags() & HOLDS_STREAM != 0 {
         streams.push(record.stream());
@@ -173,13 +212,19 @@ fn release_after_all(
         streams.push(stream.hold());
     }
     parked::poll(owner);
-    if Kind::of_record(&record) != Kind::CudaMempool {
-        return parked::free_after(driver, owner, record, streams);
-    }
-    if record.flags() & PER_THREAD != 0 {
-        return release_per_thread(driver, owner, record, streams);
-    }
-    parked::free_pool_after(driver, owner, record, streams)
+    let freed = if Kind::of_record(&record) != Kind::CudaMempool {
+        parked::free_after(driver, owner, record, streams)
+    } else if record.flags() & PER_THREAD != 0 {
+        release_per_thread(driver, owner, record, streams)
+    } else {
+        parked::free_pool_after(driver, owner, record, streams)
+    };
+    // The streams were let go: everything put on them before the free is done.
+    freed.map_err(|error| {
+        let mut record = record;
+        record.set_flags(record.flags() & !(HOLDS_STREAM | USED_ELSEWHERE));
+        (error, record)
+    })
 }
 
 /// A block of a thread's own default stream may be freed by another thread, which cannot name that stream. The
@@ -204,19 +249,21 @@ fn release_per_thread(
     }
 }
 
-/// The context that the block was made in is gone. Its plain memory went with it; a pool is the GPU's and keeps
-/// its blocks, which another context of that GPU can give back.
-fn release_lost(driver: &'static Driver, lost: &'static Device, record: Record) -> Result<()> {
+/// The context that the block was made in is gone, and its plain memory with it; the reset of a primary context
+/// takes the pool's blocks as well. A pool outlives every other context, and another one of the GPU gives its
+/// blocks back.
+fn release_lost(driver: &'static Driver, lost: &'static Device, record: Record) {
+    // What is parked there will never be looked at otherwise.
+    parked::poll(lost);
     if Kind::of_record(&record) == Kind::CudaMempool
-        && let Some(heir) = device::primary_of(lost.ordinal())
-        && heir.has_context()
+        && lost.is_foreign()
+        && let Some(heir) = device::heir_of(lost)
         && let Ok(_context) = heir.enter(driver)
         && let Ok(_relaxed) = driver.relax_capture()
     {
         let _ = parked::give_back(driver, heir, &record);
     }
     drop_holds(&record);
-    Ok(())
 }
 
 fn drop_holds(record: &Record) {

@@ -195,12 +195,12 @@ fn try_join(
 }
 
 fn finish(driver: &Driver, owner: &'static Device, record: &Record) -> Result<()> {
-    let result = give_back(driver, owner, record);
-    builtin::forget_padding_of(record);
-    match result {
-        Ok(()) => Ok(()),
-        Err(f) if f.is_driver_gone() || owner.notice(driver, f) => Ok(()),
-        Err(f) => Err(owner.error(driver, f)),
+    match give_back(driver, owner, record) {
+        Err(f) if !f.is_driver_gone() && !owner.notice(driver, f) => Err(owner.error(driver, f)),
+        _ => {
+            builtin::forget_padding_of(record);
+            Ok(())
+        }
     }
 }
 
