@@ -221,8 +221,7 @@ fn release_after_all(
 fn release_lost(driver: &'static Driver, lost: &'static Device, record: &Record) -> Result<()> {
     let native = builtin::take_native(record);
     if Kind::of_record(record) == Kind::CudaMempool
-        && let Some(heir) = device::primary_of(lost.ordinal())
-        && heir.has_context()
+        && let Some(heir) = device::heir_of(lost)
         && let Ok(_context) = heir.enter(driver)
         && let Ok(_relaxed) = driver.relax_capture()
     {

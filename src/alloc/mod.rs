@@ -317,7 +317,7 @@ impl Block {
 /// After a fork, in the child: what other threads of the parent were doing to the ledger and the tags is forgotten.
 ///
 /// # Safety
-/// As `Lock::mend_in_child`.
+/// As `Lock::replace_in_child`.
 pub unsafe fn mend_in_child() {
     LEDGER.after_fork_in_child();
     // SAFETY: the caller's promise.

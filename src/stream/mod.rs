@@ -170,7 +170,7 @@ impl Stream {
             return Ok(());
         }
         let driver = self.device.require_cuda("synchronising a stream")?;
-        let _context = self.enter_if_special(driver)?;
+        let _context = self.enter_context(driver)?;
         self.refuse_capture(driver, "waiting for the stream")?;
         let _relaxed = driver.relax_capture().map_err(|f| self.device.error(driver, f))?;
         driver.synchronize_stream(self.native).map_err(|f| self.device.error(driver, f))
@@ -182,19 +182,33 @@ impl Stream {
             return Ok(true);
         }
         let driver = self.device.require_cuda("querying a stream")?;
-        let _context = self.enter_if_special(driver)?;
+        let _context = self.enter_context(driver)?;
         self.refuse_capture(driver, "querying the stream")?;
         let _relaxed = driver.relax_capture().map_err(|f| self.device.error(driver, f))?;
         driver.stream_is_idle(self.native).map_err(|f| self.device.error(driver, f))
     }
 
-    /// The special streams mean another one in each context; a call on them makes its device's current.
+    /// The special streams mean another one in each context; a call on them makes its device's current. A stream
+    /// whose context died is refused by the driver itself.
     #[inline]
     pub fn enter_if_special(
         &self,
         driver: &'static Driver,
     ) -> Result<Option<crate::driver::ContextGuard<'static>>> {
         if self.native.is_special() { self.device.enter(driver).map(Some) } else { Ok(None) }
+    }
+
+    /// As `enter_if_special`, and an error at once when its context died behind the library's back.
+    #[inline]
+    pub fn enter_context(
+        &self,
+        driver: &'static Driver,
+    ) -> Result<Option<crate::driver::ContextGuard<'static>>> {
+        if self.native.is_special() {
+            self.device.enter(driver).map(Some)
+        } else {
+            self.device.context(driver).map(|_| None)
+        }
     }
 }
 
@@ -393,7 +407,7 @@ pub fn all_idle(device: &Device, driver: &Driver) -> bool {
 /// After a fork, in the child.
 ///
 /// # Safety
-/// As `Lock::mend_in_child`.
+/// As `Lock::replace_in_child`.
 pub unsafe fn mend_in_child() {
     // SAFETY: the caller's promise.
     unsafe {

@@ -151,6 +151,8 @@ static void gone(int how)
              cuPointerGetAttribute(&number, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, t.plain));
         fact(prefix + "fresh.MEMORY_TYPE_pool",
              cuPointerGetAttribute(&number, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, t.pool));
+        fact(prefix + "fresh.cuStreamQuery_old_stream", cuStreamQuery(t.stream));
+        fact(prefix + "fresh.cuEventQuery_old_event", cuEventQuery(t.event));
         fact(prefix + "fresh.cuMemFreeAsync_pool", cuMemFreeAsync(t.pool, nullptr));
         fact(prefix + "fresh.cuMemFree_plain", cuMemFree(t.plain));
     });
