@@ -98,6 +98,7 @@ pub fn copy(dest: u64, src: u64, size: u64, stream: Option<&Entered<Stream>>) ->
     let driver = device.require_cuda("a copy")?;
     let _context = device.enter(driver)?;
     stream.refuse_capture(driver, "a copy")?;
+    alloc::poll();
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
     match (dest.gpu, src.gpu) {
         (Some(to), Some(from)) if !std::ptr::eq(to, from) && !dest.managed && !src.managed => {
@@ -167,6 +168,7 @@ pub fn fill(dest: u64, size: u64, pattern: &[u8], stream: Option<&Entered<Stream
     let driver = device.require_cuda("a fill")?;
     let _context = device.enter(driver)?;
     stream.refuse_capture(driver, "a fill")?;
+    alloc::poll();
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
     fill_device(driver, dest.address, size, pattern, stream)
         .map_err(|f| device.error(driver, f).context("a fill"))?;

@@ -9,7 +9,7 @@
 //! writes nothing that another thread writes.
 
 use crate::error::{Result, fail};
-use crate::thread::Place;
+use crate::thread::{self, Place};
 use crossbeam_queue::SegQueue;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::UnsafeCell;
@@ -156,6 +156,9 @@ pub trait Object: Send + Sync + 'static {
 struct Slot<T> {
     state: AtomicU64,
     word: AtomicU64,
+    /// Where the slot is, for a guard that knows only the slot. Written when a value is put in.
+    registry: AtomicPtr<Registry<T>>,
+    index: AtomicU32,
     value: UnsafeCell<MaybeUninit<T>>,
 }
 
@@ -193,12 +196,13 @@ impl<T: Object> Registry<T> {
         }
     }
 
+    #[inline(always)]
     fn place(index: u32) -> (usize, u32) {
         let k = (index / FIRST_CHUNK + 1).ilog2();
         (k as usize, index - FIRST_CHUNK * ((1 << k) - 1))
     }
 
-    #[inline]
+    #[inline(always)]
     fn slot(&self, index: u32) -> Option<&Slot<T>> {
         let (chunk, offset) = Self::place(index);
         let base = self.chunks.get(chunk)?.load(Ordering::Acquire);
@@ -240,7 +244,7 @@ impl<T: Object> Registry<T> {
     }
 
     /// Puts the object in and names it.
-    pub fn insert(&self, value: T) -> Result<Handle> {
+    pub fn insert(&'static self, value: T) -> Result<Handle> {
         let index = match self.free.pop() {
             Some(index) => index,
             None => self.grow()?,
@@ -249,6 +253,8 @@ impl<T: Object> Registry<T> {
             fail!(Internal, "a slot of the table of {}s is missing", T::TAG.name());
         };
         slot.word.store(value.word(), Ordering::Relaxed);
+        slot.registry.store(std::ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
+        slot.index.store(index, Ordering::Relaxed);
         // SAFETY: a free slot has no value, and whoever took its index owns it until it is live.
         unsafe { (*slot.value.get()).write(value) };
         let generation = generation_of(slot.state.load(Ordering::Relaxed));
@@ -262,15 +268,19 @@ impl<T: Object> Registry<T> {
         encode(T::TAG, index, generation_of(state))
     }
 
-    #[inline]
-    fn try_enter(&'static self, index: u32, generation: Option<u32>) -> Option<Entered<T>> {
+    #[inline(always)]
+    fn try_enter(
+        &'static self,
+        thread: &'static thread::Record,
+        index: u32,
+        generation: Option<u32>,
+    ) -> Option<Entered<T>> {
         let slot = self.slot(index)?;
         let is_it = |state: u64| state & LIVE != 0 && generation.is_none_or(|g| g == generation_of(state));
         if !is_it(slot.state.load(Ordering::Relaxed)) {
             return None;
         }
-        let entered =
-            Entered { registry: self, slot, index, place: Place::take(slot.address())?, local: PhantomData };
+        let entered = Entered { slot, place: Place::take(thread, slot.address())?, local: PhantomData };
         // Asked again now that the closer would see us: the first answer may have been overtaken. If it was,
         // dropping the guard looks after what we may have kept from being retired.
         is_it(slot.state.load(Ordering::Acquire)).then_some(entered)
@@ -279,7 +289,15 @@ impl<T: Object> Registry<T> {
     /// Keeps the object from being retired while the guard lives.
     #[inline]
     pub fn enter(&'static self, handle: Handle) -> Result<Entered<T>> {
-        match decode(T::TAG, handle).and_then(|(index, generation)| self.try_enter(index, Some(generation))) {
+        self.enter_as(thread::mine(), handle)
+    }
+
+    /// `enter` for a caller that has its thread's record at hand.
+    #[inline]
+    pub fn enter_as(&'static self, thread: &'static thread::Record, handle: Handle) -> Result<Entered<T>> {
+        match decode(T::TAG, handle)
+            .and_then(|(index, generation)| self.try_enter(thread, index, Some(generation)))
+        {
             Some(entered) => Ok(entered),
             None => Err(invalid(T::TAG, handle)),
         }
@@ -287,8 +305,8 @@ impl<T: Object> Registry<T> {
 
     /// Enters an object that the caller holds; `None` once it is closed.
     #[inline]
-    pub fn enter_held(&'static self, held: u32) -> Option<Entered<T>> {
-        self.try_enter(held, None)
+    pub fn enter_held(&'static self, thread: &'static thread::Record, held: u32) -> Option<Entered<T>> {
+        self.try_enter(thread, held, None)
     }
 
     /// The object that the caller holds, closed or not.
@@ -339,7 +357,7 @@ impl<T: Object> Registry<T> {
     }
 
     fn try_close(&'static self, index: u32, generation: Option<u32>) -> Option<Entered<T>> {
-        let entered = self.try_enter(index, generation)?;
+        let entered = self.try_enter(thread::mine(), index, generation)?;
         let mut state = entered.slot.state.load(Ordering::Relaxed);
         while state & LIVE != 0 {
             match entered.slot.state.compare_exchange_weak(
@@ -387,10 +405,16 @@ impl<T: Object> Registry<T> {
         }
     }
 
+    /// Whether all live objects satisfy the predicate; stops at the first that does not.
+    pub fn all(&'static self, mut predicate: impl FnMut(&T) -> bool) -> bool {
+        (0..self.next.load(Ordering::Acquire))
+            .all(|index| self.try_enter(thread::mine(), index, None).is_none_or(|object| predicate(&object)))
+    }
+
     /// Closes every object that the predicate names.
     pub fn close_where(&'static self, mut predicate: impl FnMut(&T) -> bool) {
         for index in 0..self.next.load(Ordering::Acquire) {
-            let wanted = self.try_enter(index, None).is_some_and(|object| predicate(&object));
+            let wanted = self.try_enter(thread::mine(), index, None).is_some_and(|object| predicate(&object));
             if wanted {
                 drop(self.try_close(index, None));
             }
@@ -400,9 +424,7 @@ impl<T: Object> Registry<T> {
 
 /// A call inside an object. Stays on its thread.
 pub struct Entered<T: Object> {
-    registry: &'static Registry<T>,
     slot: &'static Slot<T>,
-    index: u32,
     place: Place,
     local: PhantomData<*const ()>,
 }
@@ -411,7 +433,20 @@ impl<T: Object> Entered<T> {
     /// The slot's number, the name of a hold.
     #[inline]
     pub fn index(&self) -> u32 {
-        self.index
+        self.slot.index.load(Ordering::Relaxed)
+    }
+
+    /// The record of the thread that is inside.
+    #[inline]
+    pub fn thread(&self) -> &'static thread::Record {
+        self.place.record()
+    }
+
+    #[cold]
+    fn retire_if_last(&self) {
+        // SAFETY: written when the value was put in; registries that values are put in live for ever.
+        let registry = unsafe { &*self.slot.registry.load(Ordering::Relaxed) };
+        registry.try_retire(self.slot, self.index());
     }
 
     /// Takes a hold, to be given back by `release_hold`.
@@ -419,7 +454,7 @@ impl<T: Object> Entered<T> {
     pub fn hold(&self) -> u32 {
         // The count cannot overflow: each hold stands for an object in memory of tens of bytes.
         self.slot.state.fetch_add(HOLD, Ordering::Relaxed);
-        self.index
+        self.index()
     }
 }
 
@@ -438,7 +473,7 @@ impl<T: Object> Drop for Entered<T> {
     fn drop(&mut self) {
         self.place.give_back();
         if self.slot.state.load(Ordering::Acquire) & (LIVE | RETIRED) == 0 {
-            self.registry.try_retire(self.slot, self.index);
+            self.retire_if_last();
         }
     }
 }

@@ -18,8 +18,45 @@ static DRIVER: AtomicPtr<Driver> = AtomicPtr::new(std::ptr::null_mut());
 static REASON: Mutex<String> = Mutex::new(String::new());
 static MEMPOOLS_AT_INIT: AtomicBool = AtomicBool::new(true);
 static EXITING: AtomicBool = AtomicBool::new(false);
-/// A page that the kernel wipes in a forked child: its first byte is 1 in the process that initialised.
-static OWNER_PAGE: AtomicPtr<AtomicU8> = AtomicPtr::new(std::ptr::null_mut());
+
+/// What a call has to look at before anything else. On a page that the kernel wipes in a forked child, so that
+/// there everything is shut and the slow path finds out why.
+#[repr(C)]
+struct Gate {
+    /// 1 in the process that initialised.
+    owner: AtomicU8,
+    /// 1 while the library is initialised and the process not exiting.
+    open: AtomicU8,
+    /// 1 since the first init, until the process exits.
+    freeing: AtomicU8,
+    /// The driver while there are GPUs to use, until the process exits.
+    driver: AtomicPtr<Driver>,
+}
+
+static GATE: AtomicPtr<Gate> = AtomicPtr::new(std::ptr::null_mut());
+
+#[inline(always)]
+fn gate() -> Option<&'static Gate> {
+    // SAFETY: set once, to a page that is mapped for good; zeroed bytes are a gate.
+    unsafe { GATE.load(Ordering::Acquire).as_ref() }
+}
+
+/// Sets the gate to what holds now.
+fn set_gate() {
+    let Some(gate) = gate() else { return };
+    let exiting = is_exiting();
+    let state = STATE.load(Ordering::Acquire);
+    // SAFETY: set once to a leaked box.
+    let usable =
+        unsafe { DRIVER.load(Ordering::Acquire).as_ref() }.filter(|driver| driver.device_count() > 0);
+    let driver = usable
+        .filter(|_| !exiting)
+        .map_or(std::ptr::null_mut(), |driver| std::ptr::from_ref(driver).cast_mut());
+    gate.driver.store(driver, Ordering::Release);
+    gate.open.store(u8::from(state == LIVE && !exiting), Ordering::Release);
+    gate.freeing.store(u8::from(state != NEVER && !exiting), Ordering::Release);
+}
+
 /// The process that initialised, for kernels that cannot wipe a page on fork.
 static OWNER_PID: AtomicU32 = AtomicU32::new(0);
 
@@ -52,6 +89,7 @@ pub fn init(options: &Options<'_>, build_tables: impl FnOnce()) -> Result<bool> 
     watch_exit();
     build_tables();
     STATE.store(LIVE, Ordering::Release);
+    set_gate();
     Ok(false)
 }
 
@@ -90,6 +128,7 @@ pub fn shutdown(dismantle: impl FnOnce()) -> Result<()> {
         0 => return Ok(()),
         1 => {
             STATE.store(SHUT_DOWN, Ordering::Release);
+            set_gate();
             dismantle();
         }
         _ => {}
@@ -100,7 +139,7 @@ pub fn shutdown(dismantle: impl FnOnce()) -> Result<()> {
 
 fn claim_process() {
     OWNER_PID.store(std::process::id(), Ordering::Relaxed);
-    if !OWNER_PAGE.load(Ordering::Acquire).is_null() {
+    if gate().is_some() {
         return;
     }
     // SAFETY: a fresh anonymous page that nobody else has; wiping it on fork touches nothing else.
@@ -115,9 +154,9 @@ fn claim_process() {
         );
         if page != libc::MAP_FAILED {
             if libc::madvise(page, 1, libc::MADV_WIPEONFORK) == 0 {
-                let owner = page.cast::<AtomicU8>();
-                (*owner).store(1, Ordering::Relaxed);
-                OWNER_PAGE.store(owner, Ordering::Release);
+                let gate = page.cast::<Gate>();
+                (*gate).owner.store(1, Ordering::Relaxed);
+                GATE.store(gate, Ordering::Release);
             } else {
                 libc::munmap(page, 1);
             }
@@ -137,15 +176,16 @@ fn watch_exit() {
 
 extern "C" fn exiting() {
     EXITING.store(true, Ordering::SeqCst);
+    if !is_forked() {
+        set_gate();
+    }
 }
 
 /// Whether this process is a fork of the one that initialised.
 #[inline]
 pub fn is_forked() -> bool {
-    let page = OWNER_PAGE.load(Ordering::Acquire);
-    if !page.is_null() {
-        // SAFETY: mapped for good by `claim_process`.
-        return unsafe { (*page).load(Ordering::Relaxed) } == 0;
+    if let Some(gate) = gate() {
+        return gate.owner.load(Ordering::Relaxed) == 0;
     }
     let owner = OWNER_PID.load(Ordering::Relaxed);
     owner != 0 && owner != std::process::id()
@@ -160,6 +200,15 @@ pub fn is_exiting() -> bool {
 /// An error unless the library is initialised.
 #[inline]
 pub fn require_live() -> Result<()> {
+    if gate().is_some_and(|gate| gate.open.load(Ordering::Acquire) == 1) {
+        Ok(())
+    } else {
+        require_live_slowly()
+    }
+}
+
+#[cold]
+fn require_live_slowly() -> Result<()> {
     if STATE.load(Ordering::Acquire) == LIVE && !is_exiting() { Ok(()) } else { Err(not_live()) }
 }
 
@@ -181,9 +230,24 @@ fn not_live() -> crate::error::Error {
     }
 }
 
+/// Whether a free finds everything in its ordinary state: initialised once, not forked, not exiting.
+#[inline]
+pub fn frees_as_usual() -> bool {
+    gate().is_some_and(|gate| gate.freeing.load(Ordering::Acquire) == 1)
+}
+
 /// The driver, for a call that is about to use it.
 #[inline]
 pub fn driver() -> Result<&'static Driver> {
+    // SAFETY: NULL or a leaked box.
+    match gate().and_then(|gate| unsafe { gate.driver.load(Ordering::Acquire).as_ref() }) {
+        Some(driver) => Ok(driver),
+        None => driver_slowly(),
+    }
+}
+
+#[cold]
+fn driver_slowly() -> Result<&'static Driver> {
     let driver = DRIVER.load(Ordering::Acquire);
     // SAFETY: set once to a leaked box.
     match unsafe { driver.as_ref() } {

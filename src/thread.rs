@@ -20,7 +20,38 @@ pub struct Record {
     taken: AtomicU32,
     counts: [Count; COUNTS],
     taken_by_thread: AtomicBool,
+    number: usize,
     next: AtomicPtr<Record>,
+}
+
+impl Record {
+    /// A small number that no other living thread has.
+    #[inline]
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// Adds one to the first or the second count of `key`. False when the record has no room for it. For the
+    /// record's own thread only.
+    #[inline]
+    pub fn count(&self, key: u32, second: bool) -> bool {
+        let count = &self.counts[key as usize % COUNTS];
+        let owner = count.key.load(Ordering::Relaxed);
+        if owner != key + 1 && !self.take_count(count, owner, key) {
+            return false;
+        }
+        let counter = if second { &count.second } else { &count.first };
+        counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Release);
+        true
+    }
+
+    #[cold]
+    fn take_count(&self, count: &Count, owner: u32, key: u32) -> bool {
+        if owner == 0 {
+            count.key.store(key + 1, Ordering::Release);
+        }
+        owner == 0
+    }
 }
 
 /// A pair of counts that only one thread adds to.
@@ -60,7 +91,9 @@ fn claim() -> &'static Record {
 }
 
 fn make() -> &'static Record {
+    static NEXT: AtomicUsize = AtomicUsize::new(1);
     let record: &'static Record = Box::leak(Box::new(Record {
+        number: NEXT.fetch_add(1, Ordering::Relaxed),
         inside: [const { AtomicUsize::new(0) }; PLACES],
         taken: AtomicU32::new(0),
         counts: Default::default(),
@@ -131,9 +164,8 @@ pub struct Place {
 
 impl Place {
     /// Says that a call of this thread is inside of `slot`. `None` when it is inside of too many.
-    #[inline]
-    pub fn take(slot: usize) -> Option<Place> {
-        let record = mine();
+    #[inline(always)]
+    pub fn take(record: &'static Record, slot: usize) -> Option<Place> {
         let taken = record.taken.load(Ordering::Relaxed);
         let number = (!taken).trailing_zeros();
         if number as usize >= PLACES {
@@ -145,8 +177,14 @@ impl Place {
         Some(Place { record, number })
     }
 
-    /// Says that the call has left.
+    /// The thread's record that it is a place of.
     #[inline]
+    pub fn record(&self) -> &'static Record {
+        self.record
+    }
+
+    /// Says that the call has left.
+    #[inline(always)]
     pub fn give_back(self) {
         self.record.inside[self.number as usize].store(0, Ordering::Release);
         let taken = self.record.taken.load(Ordering::Relaxed);
@@ -174,22 +212,6 @@ pub fn after_fork_in_child() {
     }
 }
 
-/// Adds one to the first or the second count of `key`. False when this thread's record has no room for it.
-#[inline]
-pub fn count(key: u32, second: bool) -> bool {
-    let count = &mine().counts[key as usize % COUNTS];
-    let owner = count.key.load(Ordering::Relaxed);
-    if owner != key + 1 {
-        if owner != 0 {
-            return false;
-        }
-        count.key.store(key + 1, Ordering::Release);
-    }
-    let counter = if second { &count.second } else { &count.first };
-    counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Release);
-    true
-}
-
 /// The counts of `key`, over all threads.
 pub fn counted(key: u32) -> (u64, u64) {
     let mut sum = (0, 0);
@@ -212,7 +234,7 @@ const ASYMMETRIC: u8 = 1;
 const SYMMETRIC: u8 = 2;
 static FENCES: AtomicU8 = AtomicU8::new(UNTRIED);
 
-#[inline]
+#[inline(always)]
 fn light_fence() {
     if FENCES.load(Ordering::Relaxed) == ASYMMETRIC {
         compiler_fence(Ordering::SeqCst);
@@ -254,7 +276,7 @@ mod tests {
     #[test]
     fn a_place_is_seen_by_others_until_it_is_given_back() {
         let slot = 0x1000;
-        let place = Place::take(slot).unwrap();
+        let place = Place::take(mine(), slot).unwrap();
         assert!(std::thread::spawn(move || anyone_inside(slot)).join().unwrap());
         place.give_back();
         assert!(!anyone_inside(slot));
@@ -263,10 +285,10 @@ mod tests {
     #[test]
     fn places_run_out_and_come_back() {
         std::thread::spawn(|| {
-            let places: Vec<_> = (0..PLACES).map(|i| Place::take(0x2000 + i).unwrap()).collect();
-            assert!(Place::take(0x3000).is_none());
+            let places: Vec<_> = (0..PLACES).map(|i| Place::take(mine(), 0x2000 + i).unwrap()).collect();
+            assert!(Place::take(mine(), 0x3000).is_none());
             places[7].give_back();
-            Place::take(0x3000).unwrap().give_back();
+            Place::take(mine(), 0x3000).unwrap().give_back();
             places.iter().enumerate().filter(|(i, _)| *i != 7).for_each(|(_, place)| place.give_back());
         })
         .join()
@@ -278,9 +300,9 @@ mod tests {
         let key = 31 * 1000;
         for _ in 0..3 {
             std::thread::spawn(move || {
-                assert!(count(key, false));
-                assert!(count(key, true));
-                assert!(count(key, false));
+                assert!(mine().count(key, false));
+                assert!(mine().count(key, true));
+                assert!(mine().count(key, false));
             })
             .join()
             .unwrap();

@@ -11,7 +11,7 @@ mod uses;
 
 pub use describe::{PointerInfo, describe};
 pub use free::{FreeOptions, free};
-pub use parked::poll;
+pub use parked::{look_at_all, poll};
 pub use statistics::{Statistics, reset_peak, statistics};
 pub use tag::{intern, tag_name};
 pub use uses::{record_use, record_use_of};
@@ -22,6 +22,7 @@ use crate::handle::Entered;
 use crate::ledger::{InsertError, Ledger, Record};
 use crate::log::log;
 use crate::stream::{self, Stream};
+use crate::thread;
 
 /// Every live block of the process. Never dropped.
 static LEDGER: Ledger = Ledger::new();
@@ -215,11 +216,12 @@ fn choose(device: &Device, asked: Option<Kind>) -> Result<Kind> {
 
 /// Enters a new block in the ledger. Memory that the driver gave while we thought it in use shows that the old
 /// block was freed behind our back: its record is stale.
-fn enter(record: Record) -> Result<()> {
+#[inline]
+fn enter(me: &'static thread::Record, record: &Record) -> Result<()> {
     loop {
-        match LEDGER.insert(record) {
+        match LEDGER.insert_as(me.number(), record) {
             Ok(()) => return Ok(()),
-            Err(InsertError::Overlap(overlap)) => drop_stale(&overlap.0, &record),
+            Err(InsertError::Overlap(overlap)) => drop_stale(&overlap.0, record),
             Err(InsertError::OutOfMemory) => fail!(OutOfMemory, "no host memory for the record of a block"),
             Err(InsertError::AddressRange) => {
                 fail!(
@@ -245,20 +247,20 @@ fn drop_stale(old: &Record, new: &Record) {
             old.base()
         );
         statistics::count_stale(&old);
-        forget(&old);
+        statistics::count_free(thread::mine(), &old);
+        forget_holds(&old);
+        // A new block at the same address has entered its own padding already.
+        if old.base() != new.base() {
+            let _ = builtin::take_native(&old);
+        }
     }
 }
 
-/// Lets go of what a record held, when its memory is not to be given back.
-fn forget(record: &Record) {
-    statistics::count_free(record);
+/// Lets go of the streams that a record held, when its memory is not to be given back.
+fn forget_holds(record: &Record) {
     if record.flags() & USED_ELSEWHERE != 0 {
-        for held in uses::take(record.base()) {
-            // SAFETY: the list of uses had the hold and is gone.
-            unsafe { stream::release_hold(held) };
-        }
+        uses::take(record.base()).into_iter().for_each(uses::Use::let_go);
     }
-    builtin::forget_padding_of(record);
     if record.flags() & HOLDS_STREAM != 0 {
         // SAFETY: the record had the hold and is gone.
         unsafe { stream::release_hold(record.stream()) };

@@ -44,10 +44,10 @@ fn counters(device: u16, kind: u8) -> Option<&'static Counters> {
 }
 
 #[inline]
-pub fn count_alloc(record: &Record) {
+pub fn count_alloc(me: &thread::Record, record: &Record) {
     if let Some(counters) = counters(record.device(), record.kind()) {
         let bytes = counters.bytes.fetch_add(record.size(), Ordering::Relaxed) + record.size();
-        if !thread::count(key(record.device(), usize::from(record.kind())), false) {
+        if !me.count(key(record.device(), usize::from(record.kind())), false) {
             counters.allocations.fetch_add(1, Ordering::Relaxed);
         }
         if bytes > counters.peak.load(Ordering::Relaxed) {
@@ -57,10 +57,10 @@ pub fn count_alloc(record: &Record) {
 }
 
 #[inline]
-pub fn count_free(record: &Record) {
+pub fn count_free(me: &thread::Record, record: &Record) {
     if let Some(counters) = counters(record.device(), record.kind()) {
         counters.bytes.fetch_sub(record.size(), Ordering::Relaxed);
-        if !thread::count(key(record.device(), usize::from(record.kind())), true) {
+        if !me.count(key(record.device(), usize::from(record.kind())), true) {
             counters.frees.fetch_add(1, Ordering::Relaxed);
         }
     }

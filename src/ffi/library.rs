@@ -108,9 +108,7 @@ pub extern "C" fn warp_shutdown() -> warp_status {
     guard(|| {
         runtime::shutdown(|| {
             stream::dismantle();
-            for device in device::all() {
-                alloc::poll(device);
-            }
+            alloc::look_at_all();
             device::dismantle();
         })
     })
