@@ -138,13 +138,45 @@ fn take_stream(stream: Option<Entered<Stream>>, home: &'static Device) -> Result
 /// Fills `size` bytes with repetitions of `pattern`, whose length divides the size. Host memory is filled when
 /// this returns; device memory, managed memory included, in the order of the stream.
 pub fn fill(dest: u64, size: u64, pattern: &[u8], stream: Option<Entered<Stream>>) -> Result<()> {
-    if pattern.is_empty() || size % pattern.len() as u64 != 0 {
-        fail!(InvalidArgument, "{size} bytes are no whole number of patterns of {} bytes", pattern.len());
+    let whole = Runs { size, count: 1, disjoint: true, offsets: std::iter::once(0) };
+    fill_runs(dest, size, whole, pattern, stream)
+}
+
+/// Equal stretches of a range of memory.
+pub struct Runs<I> {
+    /// Bytes of each.
+    pub size: u64,
+    pub count: u64,
+    /// Whether no byte is in two of them.
+    pub disjoint: bool,
+    /// Where each begins, from the start of the range.
+    pub offsets: I,
+}
+
+/// As many runs as are filled on a GPU by one call: each is a command of its own.
+const MOST_RUNS_ON_A_GPU: u64 = 1 << 16;
+
+/// Fills runs inside the `span` bytes from `dest` on, each with repetitions of `pattern`, whose length divides
+/// their size.
+pub fn fill_runs(
+    dest: u64,
+    span: u64,
+    runs: Runs<impl Iterator<Item = u64>>,
+    pattern: &[u8],
+    stream: Option<Entered<Stream>>,
+) -> Result<()> {
+    if pattern.is_empty() || runs.size % pattern.len() as u64 != 0 {
+        fail!(
+            InvalidArgument,
+            "{} bytes are no whole number of patterns of {} bytes",
+            runs.size,
+            pattern.len()
+        );
     }
-    if size == 0 {
+    if span == 0 {
         return Ok(());
     }
-    let dest = End::find(dest, size, "the memory to fill")?;
+    let dest = End::find(dest, span, "the memory to fill")?;
     let Some(home) = dest.gpu else {
         if let Some(stream) = stream.filter(|s| s.device().is_cuda()) {
             fail!(
@@ -153,18 +185,51 @@ pub fn fill(dest: u64, size: u64, pattern: &[u8], stream: Option<Entered<Stream>
                 stream.device().alias()
             );
         }
-        fill_host(dest.address, size, pattern);
+        for offset in runs.offsets {
+            fill_host(dest.address + offset, runs.size, pattern);
+        }
         return Ok(());
     };
+    if runs.count > MOST_RUNS_ON_A_GPU {
+        fail!(
+            NotSupported,
+            "a fill of {} separate runs of {} bytes on \"{}\", and at most {MOST_RUNS_ON_A_GPU} are filled by one call; fill memory without gaps, or fewer rows at a time",
+            runs.count,
+            runs.size,
+            home.alias()
+        );
+    }
     let stream = take_stream(stream, home)?;
     let device = stream.device();
     let driver = device.require_cuda("a fill")?;
     let _context = device.enter(driver)?;
     stream.refuse_capture(driver, "a fill")?;
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
-    fill_device(driver, dest.address, size, pattern, &stream)
-        .map_err(|f| device.error(driver, f).context("a fill"))?;
+    let filled = fill_device_runs(driver, dest.address, runs, pattern, &stream);
+    // Also when it failed half way: what was put on the stream is there.
     alloc::record_use(dest.address, &stream);
+    filled.map_err(|f| device.error(driver, f).context("a fill"))
+}
+
+fn fill_device_runs(
+    driver: &Driver,
+    dest: u64,
+    runs: Runs<impl Iterator<Item = u64>>,
+    pattern: &[u8],
+    stream: &Stream,
+) -> std::result::Result<(), crate::driver::Failure> {
+    let mut first = None;
+    for offset in runs.offsets {
+        let at = dest + offset;
+        match first {
+            // One that the driver cannot set is copied from the first, where a copy cannot meet itself.
+            Some(from) if runs.disjoint && simple(at, pattern).is_none() => {
+                driver.copy(at, from, runs.size as usize, stream.native())?;
+            }
+            _ => fill_device(driver, at, runs.size, pattern, stream)?,
+        }
+        first = first.or(Some(at));
+    }
     Ok(())
 }
 

@@ -347,6 +347,11 @@ impl<T: Object> Registry<T> {
         }
     }
 
+    /// Makes every handle stale. The objects are retired when the guards, and the calls inside, are gone.
+    pub fn close_all(&'static self) -> Vec<Entered<T>> {
+        (0..self.next.load(Ordering::Acquire)).filter_map(|index| self.try_close(index, None)).collect()
+    }
+
     /// Closes every object that the predicate names.
     pub fn close_where(&'static self, mut predicate: impl FnMut(&T) -> bool) {
         for index in 0..self.next.load(Ordering::Acquire) {

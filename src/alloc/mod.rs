@@ -94,7 +94,7 @@ impl Rule {
     ];
 
     /// What governs memory of a kind that we made.
-    fn of_kind(kind: Kind) -> Rule {
+    pub fn of_kind(kind: Kind) -> Rule {
         match kind {
             Kind::Unknown => Rule::Unknown,
             Kind::Host => Rule::Pageable,
@@ -211,6 +211,11 @@ fn choose(device: &Device, asked: Option<Kind>) -> Result<Kind> {
         fail!(NotSupported, "\"{}\" does not support managed memory", device.alias());
     }
     Ok(kind)
+}
+
+/// The kind that a request would be served with.
+pub fn kind_for(device: &Device, asked: Option<Kind>) -> Result<Kind> {
+    choose(device, asked)
 }
 
 /// Enters a new block in the ledger. Memory that the driver gave while we thought it in use shows that the old

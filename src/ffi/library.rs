@@ -6,7 +6,7 @@
 use super::boundary::{Grows, flags, guard, optional_out, options, out, put_text, text};
 use super::status::warp_status;
 use crate::error::{Result, fail};
-use crate::{alloc, device, handle, log, runtime, stream};
+use crate::{alloc, array, device, handle, log, runtime, stream};
 use std::ffi::{c_char, c_void};
 
 /// How grave a message is. A callback is given its level and everything graver.
@@ -99,20 +99,33 @@ pub unsafe extern "C" fn warp_init(
     })
 }
 
-/// Ends what a warp_init() began. With the last one all handles become stale and nothing new can be made; blocks
-/// that are still live stay valid and can be freed.
+/// Ends what a warp_init() began. With the last one all handles become stale and nothing new can be made. Arrays
+/// that were not released are released now: their memory is freed, their deleters are called, on this thread. Blocks
+/// of warp_alloc() that are still live stay valid and can be freed.
 ///
 /// @return WARP_SUCCESS, also for one call too many; WARP_ERROR_NOT_INITIALIZED if there never was a warp_init().
 #[unsafe(no_mangle)]
 pub extern "C" fn warp_shutdown() -> warp_status {
     guard(|| {
-        runtime::shutdown(|| {
+        let (mut arrays, mut devices) = (Vec::new(), Vec::new());
+        let outcome = runtime::shutdown(|| {
+            devices = device::all();
+            arrays = array::close_all();
             stream::dismantle();
-            for device in device::all() {
+            for device in &devices {
                 alloc::poll(device);
             }
             device::dismantle();
-        })
+        });
+        // An array's owner cannot release it any more, so its memory goes now: with no lock held, since deleters
+        // may call back in.
+        if !arrays.is_empty() {
+            drop(arrays);
+            for device in devices {
+                alloc::poll(device);
+            }
+        }
+        outcome
     })
 }
 

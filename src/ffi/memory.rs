@@ -174,7 +174,7 @@ unsafe impl Grows for warp_statistics {
     const NAME: &'static str = "warp_statistics";
 }
 
-fn kind_of(number: warp_memory_kind) -> Result<Option<Kind>> {
+pub(super) fn kind_of(number: warp_memory_kind) -> Result<Option<Kind>> {
     match Kind::of(number) {
         Some(Kind::Unknown) => Ok(None),
         Some(kind) => Ok(Some(kind)),

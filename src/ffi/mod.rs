@@ -12,3 +12,4 @@ pub mod library;
 pub mod device;
 pub mod stream;
 pub mod memory;
+pub mod array;
