@@ -82,7 +82,8 @@ pub struct warp_dtype {
     pub bits: u8,
     /// Lanes of one item; 0 means 1.
     pub lanes: u16,
-    /// Bytes of one item, all its lanes together. 0 for what follows from bits and lanes; WARP_DTYPE_OPAQUE has to say it.
+    /// Bytes of one item, all its lanes together; 0 for what follows from bits and lanes. WARP_DTYPE_OPAQUE has to
+    /// say it.
     pub item_size: u32,
 }
 
@@ -100,7 +101,7 @@ pub struct warp_array_options {
     /// A name for what the array is, for statistics and messages; copied. NULL for none.
     pub tag: *const c_char,
     /// The stream that the memory belongs to and that fills it, of the same device; NULL for the device's current
-    /// stream. Use it on other streams after an event or a synchronisation.
+    /// stream. What uses the array on other streams has to come after that.
     pub stream: *mut warp_stream,
     /// As in warp_alloc_options; 0 for what the device has switched on.
     pub kind: warp_memory_kind,
