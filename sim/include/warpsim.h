@@ -35,7 +35,7 @@ extern "C" {
  *   driver=13000           driver version; entry points that are newer are missing
  *   missing=NAME+NAME      entry points this driver does not have (see warpsim_symbol)
  *   init_code=CODE         what cuInit answers, a number or a name such as STUB_LIBRARY
- *   pinned_limit=SIZE      page-locked memory in all
+ *   pinned_limit=SIZE      page-locked memory in all (1 TiB)
  *   dead_stream=crash|error   what a call with a destroyed stream does
  *   fresh=BYTE             what memory holds before it is written (0xCD)
  * For all GPUs, or for one with gpuN. in front:
@@ -60,7 +60,8 @@ void *warpsim_symbol(const char *name);
 /* ---- Failures ---------------------------------------------------------------------------------------------------- */
 
 /* The nth next call of an entry point (1: the next one; 0: every one from now on) answers code and does nothing else.
- * Entry points go by their exported names, e.g. "cuMemAlloc_v2"; "*" is any. Plans add up, each is used once. */
+ * Entry points go by their exported names, e.g. "cuMemAlloc_v2"; "*" is any. Plans add up, each is used once; the
+ * call log marks such a call with "planned". */
 uint32_t warpsim_fail(const char *entry, uint64_t nth, uint32_t code);
 
 /* After as many more calls of anything, everything answers code. */
@@ -98,7 +99,9 @@ uint32_t warpsim_hold(uint64_t stream);
 uint32_t warpsim_release(uint64_t stream);
 void warpsim_release_all(void);
 
-/* Whether a synchronise releases the holds it would wait for (the default), or waits for another thread to do so. */
+/* Whether a call that waits releases the holds it waits for (the default), or waits for another thread to do so. Calls
+ * that wait: every synchronise, copies and fills without a stream, copies to pageable memory, plain frees of device,
+ * managed and page-locked memory. */
 void warpsim_auto_release(uint8_t on);
 
 /* Whether a call with a destroyed stream crashes, as with the real driver (the default), or is an invalid handle. */

@@ -211,7 +211,7 @@ impl World {
 
     fn charge_pinned(&mut self, size: u64) -> Result<(), Code> {
         let total = self.pinned_bytes.checked_add(size).ok_or(codes::OUT_OF_MEMORY)?;
-        if self.topology.pinned_limit.is_some_and(|limit| total > limit) || size > 1 << 46 {
+        if total > self.topology.pinned_limit {
             return Err(codes::OUT_OF_MEMORY);
         }
         self.pinned_bytes = total;

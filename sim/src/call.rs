@@ -196,7 +196,8 @@ pub fn call<const N: usize>(
 }
 
 /// Whether the call may reach its own code at all.
-fn admit(entry: &Entry, world: &mut World) -> Result<(), Code> {
+fn admit(entry: &Entry, session: &mut Session) -> Result<(), Code> {
+    let world = &mut **session;
     if world.gone {
         return Err(codes::DEINITIALIZED);
     }
@@ -207,6 +208,7 @@ fn admit(entry: &Entry, world: &mut World) -> Result<(), Code> {
         return Err(codes::NOT_PERMITTED);
     }
     if let Some(code) = world.faults.due(entry.name) {
+        session.note = Some("planned".into());
         return Err(code);
     }
     if !world.initialized && !entry.early {

@@ -291,6 +291,7 @@ impl Session {
 
     /// Submits work to a stream; runs it at once if nothing stands before it.
     pub fn submit(&mut self, number: u64, mut after: Vec<Mark>, work: Work) {
+        after.retain(|mark| !self.reached(*mark));
         if self.busy.is_empty() && after.is_empty() && !matches!(work, Work::Hold | Work::Host { .. }) {
             if let Some(stream) = self.streams.get_mut(&number) {
                 stream.submitted += 1;
@@ -300,7 +301,6 @@ impl Session {
             return;
         }
         after.extend(self.implicit_marks(number));
-        after.retain(|mark| !self.reached(*mark));
         if let Some(stream) = self.streams.get_mut(&number) {
             stream.submitted += 1;
             stream.queue.push_back(Queued { after, work });

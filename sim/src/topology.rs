@@ -55,7 +55,7 @@ pub struct Topology {
     pub missing: BTreeSet<String>,
     /// What `cuInit` answers.
     pub init_code: Code,
-    pub pinned_limit: Option<u64>,
+    pub pinned_limit: u64,
     /// A call with a dead stream crashes, as the real driver does; otherwise it is an invalid handle.
     pub dead_stream_crashes: bool,
     /// What memory holds before anything wrote to it.
@@ -72,7 +72,7 @@ impl Topology {
             driver: 13000,
             missing: BTreeSet::new(),
             init_code: codes::SUCCESS,
-            pinned_limit: None,
+            pinned_limit: 1024 * GIB,
             dead_stream_crashes: true,
             fresh_byte: 0xCD,
         };
@@ -134,7 +134,7 @@ impl Topology {
                 }
                 gpu.name = "Simulated WSL GPU".into();
                 let mut topology = Topology::of(vec![gpu]);
-                topology.pinned_limit = Some(GIB / 2);
+                topology.pinned_limit = GIB / 2;
                 topology
             }
             "vgpu" => {
@@ -221,7 +221,7 @@ impl Topology {
                 self.init_code =
                     codes::parse(value).ok_or_else(|| format!("'{value}' is not a result code"))?;
             }
-            "pinned_limit" => self.pinned_limit = Some(bytes(value)?),
+            "pinned_limit" => self.pinned_limit = bytes(value)?,
             "dead_stream" => {
                 self.dead_stream_crashes = match value {
                     "crash" => true,

@@ -28,6 +28,7 @@ fn the_nth_call_fails_once_and_does_nothing() {
     let mut address = 5;
     is(cuMemAlloc_v2(&mut address, 64), 719);
     assert_eq!((address, sim.live("default")), (5, 1));
+    assert!(sim.logged("CUDA_ERROR_LAUNCH_FAILED; planned"));
     let third = sim.alloc(64);
     fail("cuMemFree_v2", 0, 46);
     is(cuMemFree_v2(first), 46);

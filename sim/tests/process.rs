@@ -1,6 +1,6 @@
 //! The library as a process meets it: loaded by name, looked up by symbol, forked, under valgrind.
 mod driver;
-use std::ffi::{CString, c_void};
+use std::ffi::{CString, c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, ptr};
@@ -80,7 +80,7 @@ fn a_child_forked_while_another_thread_calls_does_not_hang() {
     });
 }
 
-type ProcAddress = extern "C" fn(*const i8, &mut *mut c_void, i32, u64, &mut u32) -> u32;
+type ProcAddress = extern "C" fn(*const c_char, &mut *mut c_void, i32, u64, &mut u32) -> u32;
 
 #[test]
 fn entry_points_are_found_by_name_and_version() {
@@ -92,10 +92,10 @@ fn entry_points_are_found_by_name_and_version() {
         let find = |name: &std::ffi::CStr| libc::dlsym(handle, name.as_ptr());
         (
             std::mem::transmute::<*mut c_void, ProcAddress>(find(c"cuGetProcAddress_v2")),
-            std::mem::transmute::<*mut c_void, extern "C" fn(*const i8, *mut i8, usize) -> u32>(find(
-                c"warpsim_set_topology",
-            )),
-            std::mem::transmute::<*mut c_void, extern "C" fn(*const i8) -> *mut c_void>(find(
+            std::mem::transmute::<*mut c_void, extern "C" fn(*const c_char, *mut c_char, usize) -> u32>(
+                find(c"warpsim_set_topology"),
+            ),
+            std::mem::transmute::<*mut c_void, extern "C" fn(*const c_char) -> *mut c_void>(find(
                 c"warpsim_symbol",
             )),
         )
@@ -122,6 +122,21 @@ fn entry_points_are_found_by_name_and_version() {
     assert_eq!(look(c"cuNoSuchThing", 12000), (ptr::null_mut(), 1));
     assert_eq!(look(c"warpsim_reset", 12000), (ptr::null_mut(), 1));
     assert!(exported(c"cuMemPoolCreate").is_null() && exported(c"cuCtxCreate_v4").is_null());
+}
+
+/// The names that begin with `warpsim_` and stand before an opening bracket.
+fn control_names(text: &str) -> std::collections::BTreeSet<String> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words = text.split('(').filter_map(|part| part.rsplit(|c| !is_name(c)).next());
+    words.filter(|word| word.starts_with("warpsim_")).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_header_declares_what_is_exported() {
+    let declared = control_names(include_str!("../include/warpsim.h"));
+    let defined = control_names(include_str!("../src/api/control.rs"));
+    assert!(!declared.is_empty());
+    assert_eq!(declared, defined);
 }
 
 #[test]

@@ -52,6 +52,38 @@ pub struct AllocationProperties {
 }
 
 #[repr(C)]
+#[derive(Clone, Copy)]
+pub struct PoolProperties {
+    pub kind: u32,
+    pub handle_types: u32,
+    pub location: Location,
+    pub security: u64,
+    pub max_size: usize,
+    pub usage: u16,
+    pub reserved: [u8; 54],
+}
+
+impl PoolProperties {
+    /// Of pinned memory on a device, shared by the given handle types.
+    pub fn on_device(id: i32, handle_types: u32) -> PoolProperties {
+        let location = Location { kind: 1, id };
+        PoolProperties {
+            kind: 1,
+            handle_types,
+            location,
+            security: 0,
+            max_size: 0,
+            usage: 0,
+            reserved: [0; 54],
+        }
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct IpcHandle(pub [u64; 8]);
+
+#[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct Plane {
     pub x: usize,
@@ -116,6 +148,24 @@ unsafe extern "C" {
     pub safe fn cuMemPoolSetAttribute(pool: u64, which: u32, value: &mut u64) -> u32;
     pub safe fn cuMemPoolSetAccess(pool: u64, wanted: &Access, count: usize) -> u32;
     pub safe fn cuMemPoolGetAccess(flags: &mut u32, pool: u64, location: &Location) -> u32;
+    pub safe fn cuMemPoolCreate(pool: &mut u64, properties: &PoolProperties) -> u32;
+    pub safe fn cuMemPoolDestroy(pool: u64) -> u32;
+    pub safe fn cuMemAllocFromPoolAsync(address: &mut u64, bytes: usize, pool: u64, stream: u64) -> u32;
+    pub safe fn cuMemPoolExportToShareableHandle(handle: &mut i32, pool: u64, kind: u32, flags: u64) -> u32;
+    pub safe fn cuMemPoolImportFromShareableHandle(pool: &mut u64, handle: u64, kind: u32, flags: u64)
+    -> u32;
+    pub safe fn cuMemPoolExportPointer(data: &mut [u64; 8], address: u64) -> u32;
+    pub safe fn cuMemPoolImportPointer(address: &mut u64, pool: u64, data: &[u64; 8]) -> u32;
+    pub safe fn cuIpcGetMemHandle(handle: &mut [u64; 8], address: u64) -> u32;
+    pub safe fn cuIpcOpenMemHandle_v2(address: &mut u64, handle: IpcHandle, flags: u32) -> u32;
+    pub safe fn cuIpcGetEventHandle(handle: &mut [u64; 8], event: u64) -> u32;
+    pub safe fn cuMemGetHandleForAddressRange(
+        fd: &mut i32,
+        at: u64,
+        bytes: usize,
+        kind: u32,
+        flags: u64,
+    ) -> u32;
     pub safe fn cuMemPoolTrimTo(pool: u64, keep: usize) -> u32;
     pub safe fn cuMemCreate(
         handle: &mut u64,
