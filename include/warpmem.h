@@ -901,7 +901,8 @@ typedef struct warp_dtype {
     /** Lanes of one item; 0 means 1. */
     uint16_t lanes;
     /**
-     * Bytes of one item, all its lanes together. 0 for what follows from bits and lanes; WARP_DTYPE_OPAQUE has to say it.
+     * Bytes of one item, all its lanes together; 0 for what follows from bits and lanes. WARP_DTYPE_OPAQUE has to
+     * say it.
      */
     uint32_t item_size;
 } warp_dtype;
@@ -921,7 +922,7 @@ typedef struct warp_array_options {
     const char *tag;
     /**
      * The stream that the memory belongs to and that fills it, of the same device; NULL for the device's current
-     * stream. Use it on other streams after an event or a synchronisation.
+     * stream. What uses the array on other streams has to come after that.
      */
     warp_stream *stream;
     /** As in warp_alloc_options; 0 for what the device has switched on. */
