@@ -75,7 +75,7 @@ impl End {
 
 /// Copies `size` bytes. Between host memory it has happened when this returns; else it happens in the order of
 /// the stream: the one given, else the current one of the destination's GPU, else of the source's.
-pub fn copy(dest: u64, src: u64, size: u64, stream: Option<Entered<Stream>>) -> Result<()> {
+pub fn copy(dest: u64, src: u64, size: u64, stream: Option<&Entered<Stream>>) -> Result<()> {
     if size == 0 {
         return Ok(());
     }
@@ -92,11 +92,13 @@ pub fn copy(dest: u64, src: u64, size: u64, stream: Option<Entered<Stream>>) -> 
         copy_host(dest.address, src.address, size);
         return Ok(());
     };
-    let stream = take_stream(stream, home)?;
+    let mut current = None;
+    let stream = take_stream(stream, home, &mut current)?;
     let device = stream.device();
     let driver = device.require_cuda("a copy")?;
     let _context = device.enter(driver)?;
     stream.refuse_capture(driver, "a copy")?;
+    alloc::poll();
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
     match (dest.gpu, src.gpu) {
         (Some(to), Some(from)) if !std::ptr::eq(to, from) && !dest.managed && !src.managed => {
@@ -106,8 +108,8 @@ pub fn copy(dest: u64, src: u64, size: u64, stream: Option<Entered<Stream>>) -> 
         _ => driver.copy(dest.address, src.address, size as usize, stream.native()),
     }
     .map_err(|f| device.error(driver, f).context("a copy"))?;
-    alloc::record_use(dest.address, &stream);
-    alloc::record_use(src.address, &stream);
+    alloc::record_use(dest.address, stream);
+    alloc::record_use(src.address, stream);
     Ok(())
 }
 
@@ -123,21 +125,25 @@ fn copy_host(dest: u64, src: u64, size: u64) {
     }
 }
 
-fn take_stream(stream: Option<Entered<Stream>>, home: &'static Device) -> Result<Entered<Stream>> {
-    match stream {
+fn take_stream<'a>(
+    asked: Option<&'a Entered<Stream>>,
+    home: &'static Device,
+    current: &'a mut Option<Entered<Stream>>,
+) -> Result<&'a Entered<Stream>> {
+    match asked {
         Some(stream) if stream.device().is_cuda() => Ok(stream),
         Some(_) => fail!(
             InvalidArgument,
             "memory of \"{}\" is not reached by a stream of the CPU; pass a stream of that device, or none",
             home.alias()
         ),
-        None => stream::current(home),
+        None => Ok(current.insert(stream::current(home)?)),
     }
 }
 
 /// Fills `size` bytes with repetitions of `pattern`, whose length divides the size. Host memory is filled when
 /// this returns; device memory, managed memory included, in the order of the stream.
-pub fn fill(dest: u64, size: u64, pattern: &[u8], stream: Option<Entered<Stream>>) -> Result<()> {
+pub fn fill(dest: u64, size: u64, pattern: &[u8], stream: Option<&Entered<Stream>>) -> Result<()> {
     let whole = Runs { size, count: 1, disjoint: true, offsets: std::iter::once(0) };
     fill_runs(dest, size, whole, pattern, stream)
 }
@@ -163,7 +169,7 @@ pub fn fill_runs(
     span: u64,
     runs: Runs<impl Iterator<Item = u64>>,
     pattern: &[u8],
-    stream: Option<Entered<Stream>>,
+    stream: Option<&Entered<Stream>>,
 ) -> Result<()> {
     if pattern.is_empty() || runs.size % pattern.len() as u64 != 0 {
         fail!(
@@ -199,15 +205,17 @@ pub fn fill_runs(
             home.alias()
         );
     }
-    let stream = take_stream(stream, home)?;
+    let mut current = None;
+    let stream = take_stream(stream, home, &mut current)?;
     let device = stream.device();
     let driver = device.require_cuda("a fill")?;
     let _context = device.enter(driver)?;
     stream.refuse_capture(driver, "a fill")?;
+    alloc::poll();
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
-    let filled = fill_device_runs(driver, dest.address, runs, pattern, &stream);
+    let filled = fill_device_runs(driver, dest.address, runs, pattern, stream);
     // Also when it failed half way: what was put on the stream is there.
-    alloc::record_use(dest.address, &stream);
+    alloc::record_use(dest.address, stream);
     filled.map_err(|f| device.error(driver, f).context("a fill"))
 }
 

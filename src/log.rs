@@ -2,7 +2,7 @@
 //! goes to the one callback that was registered, or nowhere.
 
 use crate::error::{Result, fail};
-use parking_lot::RwLock;
+use crate::fork::Lock;
 use std::cell::Cell;
 use std::ffi::{CString, c_char, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -30,7 +30,7 @@ unsafe impl Send for Sink {}
 // SAFETY: as above.
 unsafe impl Sync for Sink {}
 
-static SINK: RwLock<Option<Sink>> = RwLock::new(None);
+static SINK: Lock<Option<Sink>> = Lock::new(None);
 /// The gravest level that is wanted, 0 for none: the cost of a message that nobody hears.
 static WANTED: AtomicI32 = AtomicI32::new(0);
 
@@ -51,6 +51,20 @@ pub fn set(callback: Option<Callback>, user: *mut c_void, level: i32) -> Result<
     WANTED.store(if callback.is_some() { level } else { 0 }, Ordering::Relaxed);
     *sink = callback.map(|callback| Sink { callback, user });
     Ok(())
+}
+
+/// After a fork, in the child: callbacks that other threads were in do not end here.
+///
+/// # Safety
+/// As `Lock::mend_in_child`.
+pub unsafe fn mend_in_child() {
+    // SAFETY: the caller's promise.
+    unsafe {
+        SINK.mend_in_child(|| {
+            WANTED.store(0, Ordering::Relaxed);
+            None
+        });
+    }
 }
 
 /// Whether anybody would hear a message of this level.

@@ -1,59 +1,81 @@
 //! Giving a block back: found by its address alone, checked against what the caller says of it, and ordered
 //! after the streams that used it.
 
-use super::{HOLDS_STREAM, Kind, LEDGER, PER_THREAD, USED_ELSEWHERE, builtin, parked, statistics, uses};
+use super::uses::{self, Use};
+use super::{
+    HOLDS_STREAM, Kind, LEDGER, PER_THREAD, USED_ELSEWHERE, builtin, forget_holds, parked, statistics,
+};
 use crate::device::{self, Device};
-use crate::driver::{Driver, RawStream};
-use crate::error::{Error, Result, Status, error};
+use crate::driver::Driver;
+use crate::error::{Error, Result, Status, error, fail};
 use crate::handle::Entered;
 use crate::ledger::{Record, RemoveError};
 use crate::runtime;
 use crate::stream::{self, Stream};
+use crate::thread;
 
 /// What the caller says of the block: checked where it is given.
 #[derive(Default)]
-pub struct FreeOptions {
+pub struct FreeOptions<'a> {
     pub size: Option<u64>,
     pub alignment: Option<u64>,
     /// A stream that used the block, added to those that are known.
-    pub stream: Option<Entered<Stream>>,
+    pub stream: Option<&'a Entered<Stream>>,
 }
 
 /// Frees the block that begins at `ptr`. NULL is success. When it fails nothing is freed.
-pub fn free(ptr: u64, options: &FreeOptions) -> Result<()> {
+pub fn free(ptr: u64, options: &FreeOptions<'_>) -> Result<()> {
     if ptr == 0 {
         return Ok(());
     }
-    if runtime::is_exiting() {
-        return Ok(());
-    }
-    runtime::require_once_live()?;
-    let forked = runtime::is_forked();
-    let record =
-        LEDGER.remove(ptr, |record| check(record, options)).map_err(|refused| why_not(ptr, refused))?;
-    statistics::count_free(&record);
+    let forked = if runtime::frees_as_usual() {
+        false
+    } else {
+        if runtime::is_exiting() {
+            return Ok(());
+        }
+        runtime::require_once_live()?;
+        runtime::is_forked()
+    };
+    let me = thread::mine();
+    let mut record = match LEDGER.remove_as(me.number(), ptr, |record| check(record, options)) {
+        Ok(record) => record,
+        Err(refused) => return Err(why_not(ptr, refused)),
+    };
     if Kind::of_record(&record) == Kind::Host {
         builtin::free_host(record.base());
-        return Ok(());
+    } else if !forked {
+        // A forked child only forgets that it ever saw its parent's memory.
+        release(me, &mut record, options).inspect_err(|_| keep(record))?;
     }
-    if forked {
-        // The parent's memory: this process only forgets that it ever saw it.
-        return Ok(());
+    statistics::count_free(me, &record);
+    Ok(())
+}
+
+/// Takes a block in again that could not be given back, so that its free can be tried once more.
+#[cold]
+fn keep(record: Record) {
+    if LEDGER.insert(record).is_err() {
+        // The driver has given the address to somebody else: it was freed after all.
+        statistics::count_free(thread::mine(), &record);
+        forget_holds(&record);
     }
-    release(record, options)
 }
 
 #[inline]
-fn check(record: &Record, options: &FreeOptions) -> Result<()> {
+fn check(record: &Record, options: &FreeOptions<'_>) -> Result<()> {
     if let Some(size) = options.size
         && size != record.size()
     {
         return Err(wrong(record, "size", size, record.size()));
     }
-    if let Some(alignment) = options.alignment
-        && alignment > record.alignment()
-    {
-        return Err(wrong(record, "alignment", alignment, record.alignment()));
+    if let Some(alignment) = options.alignment {
+        if !alignment.is_power_of_two() {
+            fail!(BadAlignment, "alignment {alignment} is not a power of two; nothing was freed");
+        }
+        if alignment > record.alignment() {
+            return Err(wrong(record, "alignment", alignment, record.alignment()));
+        }
     }
     Ok(())
 }
@@ -91,27 +113,37 @@ fn why_not(ptr: u64, refused: RemoveError<Error>) -> Error {
     }
 }
 
-/// Gives the memory of a removed record back to where it came from.
-fn release(record: Record, options: &FreeOptions) -> Result<()> {
-    let owner = match Kind::of_record(&record) {
-        Kind::Pinned => device::at(record.context() as u16).ok_or_else(|| super::lost_record(&record))?,
-        _ => super::device_of(&record)?,
+/// Gives the memory of a removed record back to where it came from. When it fails nothing was freed, and the
+/// record says which streams it still holds.
+#[inline]
+fn release(me: &'static thread::Record, record: &mut Record, options: &FreeOptions<'_>) -> Result<()> {
+    let owner = match Kind::of_record(record) {
+        Kind::Pinned => device::at(record.context() as u16).ok_or_else(|| super::lost_record(record))?,
+        _ => super::device_of(record)?,
     };
     let Ok(driver) = runtime::driver() else {
         // The driver is gone, and the memory with it.
-        drop_holds(&record);
+        forget_holds(record);
         return Ok(());
     };
     if owner.is_lost() {
         return release_lost(driver, owner, record);
     }
-    let alone = record.flags() & (USED_ELSEWHERE | PER_THREAD) == 0 && options.stream.is_none();
-    if Kind::of_record(&record) == Kind::CudaMempool && alone {
-        if let Some(stream) = stream::enter_held(record.stream()) {
-            return release_on_own_stream(driver, owner, record, stream);
-        }
+    let freed = if Kind::of_record(record) == Kind::CudaMempool
+        && options.stream.is_none()
+        && record.flags() & (HOLDS_STREAM | USED_ELSEWHERE) == HOLDS_STREAM
+        && (record.flags() & PER_THREAD == 0 || stream::is_this_thread(uses::own_thread(record)))
+        && let Some(stream) = stream::enter_held(me, record.stream())
+    {
+        release_on_own_stream(driver, owner, record, stream)
+    } else {
+        release_after_all(driver, owner, record, options)
+    };
+    match freed {
+        // The context died before the driver could be asked.
+        Err(_) if owner.is_lost() => release_lost(driver, owner, record),
+        freed => freed,
     }
-    release_after_all(driver, owner, record, options)
 }
 
 /// The hot path: a pool block that only its own stream used.
@@ -119,34 +151,37 @@ fn release(record: Record, options: &FreeOptions) -> Result<()> {
 fn release_on_own_stream(
     driver: &'static Driver,
     owner: &'static Device,
-    record: Record,
+    record: &mut Record,
     stream: Entered<Stream>,
 ) -> Result<()> {
-    let _context = stream.enter_if_special(driver)?;
-    let freed = {
-        let _relaxed = driver.relax_capture().map_err(|f| owner.error(driver, f))?;
-        driver.free_async(builtin::native_of(&record), stream.native())
+    parked::poll_seldom();
+    let context = stream.enter_if_special(driver)?;
+    // Before it is given back: from then on the driver may give the address to somebody else.
+    let native = builtin::take_native(record);
+    let freed = match driver.relax_capture() {
+        Ok(_relaxed) => driver.free_async(native.address(), stream.native()),
+        Err(failure) => Err(failure),
     };
     match freed {
         Ok(()) => {
             drop(stream);
-            drop_holds(&record);
+            release_hold(record);
             Ok(())
-        }
-        Err(f) if f.is_driver_gone() || owner.notice(driver, f) => {
-            drop(stream);
-            drop_holds(&record);
-            Ok(())
-        }
-        // A capture on the stream refuses memory that is not its graph's, without harm; the free comes later.
-        Err(_) if stream.is_capturing(driver).unwrap_or(true) => {
-            drop(stream);
-            release_after_all(driver, owner, record, &FreeOptions::default())
         }
         Err(f) => {
-            drop(stream);
-            drop_holds(&record);
-            Err(owner.error(driver, f))
+            native.keep(record);
+            // A capture on the stream refuses memory that is not its graph's, without harm; the free comes later.
+            if f.is_driver_gone() {
+                drop(stream);
+                forget_holds(record);
+                Ok(())
+            } else if !owner.notice(driver, f) && stream.is_capturing(driver).unwrap_or(false) {
+                drop(stream);
+                drop(context);
+                release_after_all(driver, owner, record, &FreeOptions::default())
+            } else {
+                Err(owner.error(driver, f))
+            }
         }
     }
 }
@@ -155,80 +190,50 @@ fn release_on_own_stream(
 fn release_after_all(
     driver: &'static Driver,
     owner: &'static Device,
-    record: Record,
-    options: &FreeOptions,
+    record: &mut Record,
+    options: &FreeOptions<'_>,
 ) -> Result<()> {
     let _context = owner.enter(driver)?;
     let _relaxed = driver.relax_capture().map_err(|f| owner.error(driver, f))?;
-    let mut streams = Vec::new();
+    let mut after: Vec<Use> = Vec::new();
     if record.flags() & HOLDS_STREAM != 0 {
-        streams.push(record.stream());
+        after.push(Use::of_own_stream(record));
     }
     if record.flags() & USED_ELSEWHERE != 0 {
-        streams.extend(uses::take(record.base()));
+        after.extend(uses::take(record.base()));
     }
-    if let Some(stream) = &options.stream
-        && !streams.contains(&stream.index())
-    {
-        streams.push(stream.hold());
+    if let Some(stream) = options.stream {
+        after.push(Use::on(stream));
     }
-    parked::poll(owner);
-    if Kind::of_record(&record) != Kind::CudaMempool {
-        return parked::free_after(driver, owner, record, streams);
-    }
-    if record.flags() & PER_THREAD != 0 {
-        return release_per_thread(driver, owner, record, streams);
-    }
-    parked::free_pool_after(driver, owner, record, streams)
-}
-
-/// A block of a thread's own default stream may be freed by another thread, which cannot name that stream. The
-/// legacy stream waits for all of them, and for every other blocking stream of the context.
-fn release_per_thread(
-    driver: &'static Driver,
-    owner: &'static Device,
-    record: Record,
-    streams: Vec<u32>,
-) -> Result<()> {
-    match driver.free_async(builtin::native_of(&record), RawStream::LEGACY) {
-        Ok(()) => {
-            for held in streams {
-                // SAFETY: the holds are this call's.
-                unsafe { stream::release_hold(held) };
-            }
-            builtin::forget_padding_of(&record);
-            Ok(())
-        }
-        // A capture of a blocking stream forbids the legacy stream; the block waits for it.
-        Err(_) => parked::free_after(driver, owner, record, streams),
-    }
+    // The holds are the list's from here on, and gone when the free fails: then the uses were over.
+    record.set_flags(record.flags() & !(HOLDS_STREAM | USED_ELSEWHERE | PER_THREAD));
+    parked::poll();
+    let free = if Kind::of_record(record) == Kind::CudaMempool {
+        parked::free_pool_after
+    } else {
+        parked::free_after
+    };
+    free(driver, owner, record, after)
 }
 
 /// The context that the block was made in is gone. Its plain memory went with it; a pool is the GPU's and keeps
 /// its blocks, which another context of that GPU can give back.
-fn release_lost(driver: &'static Driver, lost: &'static Device, record: Record) -> Result<()> {
-    if Kind::of_record(&record) == Kind::CudaMempool
+fn release_lost(driver: &'static Driver, lost: &'static Device, record: &Record) -> Result<()> {
+    let native = builtin::take_native(record);
+    if Kind::of_record(record) == Kind::CudaMempool
         && let Some(heir) = device::primary_of(lost.ordinal())
         && heir.has_context()
         && let Ok(_context) = heir.enter(driver)
         && let Ok(_relaxed) = driver.relax_capture()
     {
-        let _ = parked::give_back(driver, heir, &record);
+        let _ = parked::give_back(driver, heir, record, native);
     }
-    drop_holds(&record);
+    forget_holds(record);
     Ok(())
 }
 
-fn drop_holds(record: &Record) {
-    if record.flags() & USED_ELSEWHERE != 0 {
-        for held in uses::take(record.base()) {
-            // SAFETY: the list of uses had the hold and is gone.
-            unsafe { stream::release_hold(held) };
-        }
-    }
-    builtin::forget_padding_of(record);
-    if record.flags() & HOLDS_STREAM != 0 {
-        // SAFETY: the record had the hold and is gone.
-        unsafe { stream::release_hold(record.stream()) };
-    }
+#[inline]
+fn release_hold(record: &Record) {
+    // SAFETY: the record had the hold and is gone.
+    unsafe { stream::release_hold(record.stream()) };
 }

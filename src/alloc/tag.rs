@@ -1,8 +1,9 @@
 //! Names that callers give to what they allocate. A record carries a number; each name is kept once.
 
-use parking_lot::RwLock;
+use crate::fork::Lock;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[derive(Default)]
 struct Names {
@@ -10,7 +11,9 @@ struct Names {
     names: Vec<&'static CStr>,
 }
 
-static NAMES: RwLock<Option<Names>> = RwLock::new(None);
+static NAMES: Lock<Option<Names>> = Lock::new(None);
+/// How many numbers were given.
+static GIVEN: AtomicUsize = AtomicUsize::new(0);
 
 /// As many different names as are kept; later ones share the last number.
 const CAPACITY: usize = 1 << 16;
@@ -37,7 +40,20 @@ pub fn intern(name: &CStr) -> u32 {
     let name: &'static CStr = Box::leak(CString::from(name).into_boxed_c_str());
     names.numbers.insert(name, number);
     names.names.push(name);
+    GIVEN.store(names.names.len(), Ordering::Relaxed);
     number
+}
+
+/// After a fork, in the child: a table that was being written is lost, and what it named is among others.
+///
+/// # Safety
+/// As `Lock::mend_in_child`.
+pub(super) unsafe fn mend_in_child() {
+    // A number may have been given that is not counted yet.
+    let given = GIVEN.load(Ordering::Relaxed) + 1;
+    let others = || Some(Names { numbers: HashMap::new(), names: vec![OTHERS; given] });
+    // SAFETY: the caller's promise.
+    unsafe { NAMES.mend_in_child(others) };
 }
 
 /// The name of a number; `None` for 0.

@@ -24,7 +24,7 @@ pub enum Content<'a> {
 pub fn create(
     device: &'static Device,
     form: Form<'_>,
-    request: Request,
+    request: Request<'_>,
     content: Content<'_>,
 ) -> Result<Handle> {
     let layout = form.layout()?;
@@ -36,7 +36,7 @@ pub fn create(
     }
     // Found out first, so that a type that has no 1 costs no allocation.
     let one = if matches!(content, Content::Ones) { Some(form.dtype.one()?) } else { None };
-    let stream = request.stream.clone();
+    let stream = request.stream;
     let array = allocate(device, form.dtype, layout, request)?;
     match (content, &one) {
         (Content::Undefined, _) => {}
@@ -52,7 +52,7 @@ pub(super) fn allocate(
     device: &'static Device,
     dtype: Dtype,
     layout: Layout,
-    request: Request,
+    request: Request<'_>,
 ) -> Result<Array> {
     let asked = request.kind;
     let size = layout.reach().above;

@@ -23,7 +23,7 @@ pub use wrap::{External, wrap};
 use crate::alloc::{Kind, Rule};
 use crate::device::Device;
 use crate::error::{Result, fail};
-use crate::handle::{Entered, Handle, Object, Registry, Tag};
+use crate::handle::{Entered, Handle, Hold, Object, Registry, Tag};
 use layout::Layout;
 use std::sync::Arc;
 use storage::Storage;
@@ -178,8 +178,14 @@ pub fn release(handle: Handle) -> Result<()> {
     ARRAYS.close(handle).map(drop)
 }
 
-/// Makes every array's handle stale. Memory is given back when the guards are dropped, which calls deleters: not
+/// Makes every array's handle stale. Memory is given back when the holds are dropped, which calls deleters: not
 /// while a lock is held.
-pub fn close_all() -> Vec<Entered<Array>> {
+pub fn close_all() -> Vec<Hold<Array>> {
     ARRAYS.close_all()
+}
+
+/// As `Registry::mend_in_child`.
+pub unsafe fn mend_in_child() {
+    // SAFETY: the caller's promise.
+    unsafe { ARRAYS.mend_in_child() };
 }

@@ -12,7 +12,7 @@ use crate::handle::{Entered, Handle};
 use crate::stream::Stream;
 
 /// Sets every item to `item`.
-pub fn fill(array: &Array, item: &[u8], stream: Option<Entered<Stream>>) -> Result<()> {
+pub fn fill(array: &Array, item: &[u8], stream: Option<&Entered<Stream>>) -> Result<()> {
     let item_size = array.layout.item_size();
     if item.len() as u64 != item_size {
         fail!(
@@ -48,7 +48,7 @@ pub fn fill(array: &Array, item: &[u8], stream: Option<Entered<Stream>>) -> Resu
 }
 
 /// Fills an array that nobody else has seen, in one go where that can be: what lies between its items is its own.
-pub(super) fn fill_new(array: &Array, pattern: &[u8], stream: Option<Entered<Stream>>) -> Result<()> {
+pub(super) fn fill_new(array: &Array, pattern: &[u8], stream: Option<&Entered<Stream>>) -> Result<()> {
     let item_size = array.layout.item_size();
     let even =
         array.dims().iter().all(|dim| dim.extent == 1 || dim.stride.unsigned_abs().is_multiple_of(item_size));
@@ -66,7 +66,7 @@ pub fn copy(
     dest_offset: u64,
     src_offset: u64,
     count: u64,
-    stream: Option<Entered<Stream>>,
+    stream: Option<&Entered<Stream>>,
 ) -> Result<()> {
     let item_size = dest.layout.item_size();
     if item_size != src.layout.item_size() {
@@ -103,10 +103,10 @@ pub fn copy(
 
 /// Makes an array on `device` with the same type, shape and items. The stream of the request is the destination's
 /// if that is a GPU, else the source's.
-pub fn clone_to(src: &Array, device: &'static Device, mut request: Request) -> Result<Handle> {
+pub fn clone_to(src: &Array, device: &'static Device, mut request: Request<'_>) -> Result<Handle> {
     src.require_contiguous("the source")?;
-    let stream = request.stream.clone();
-    if !device.is_cuda() && stream.as_ref().is_some_and(|stream| stream.device().is_cuda()) {
+    let stream = request.stream;
+    if !device.is_cuda() && stream.is_some_and(|stream| stream.device().is_cuda()) {
         request.stream = None;
     }
     let layout = Layout::contiguous(&src.layout.shape(), src.dtype.item_size())?;

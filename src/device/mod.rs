@@ -8,8 +8,8 @@ mod table;
 pub use choice::{default_device, for_thread, set_default, set_for_thread};
 pub use report::report;
 pub use table::{
-    PerDevice, all, at, build, by_alias, cuda_count, dismantle, from_context, from_handle, of_context,
-    primary_of, remove,
+    PerDevice, all, at, build, by_alias, cuda_count, dismantle, ever_made, from_context, from_handle,
+    mend_in_child, of_context, primary_of, remove,
 };
 
 use crate::driver::{ContextGuard, DeviceFacts, Driver, Failure, RawContext, RawPool};
@@ -18,7 +18,7 @@ use crate::handle::{Handle, Tag, encode};
 use crate::log::log;
 use crate::runtime;
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// One device. Never freed: records and calls refer to it for as long as the process lives.
 pub struct Device {
@@ -30,6 +30,8 @@ pub struct Device {
     foreign: bool,
     /// Whether its handle is good.
     live: AtomicBool,
+    /// The life of the table that the handle belongs to.
+    life: AtomicU32,
     /// Its context died: what was allocated there is gone.
     lost: AtomicBool,
     context: AtomicPtr<std::ffi::c_void>,
@@ -49,6 +51,7 @@ impl Device {
             cuda,
             foreign: false,
             live: AtomicBool::new(true),
+            life: AtomicU32::new(table::life()),
             lost: AtomicBool::new(false),
             context: AtomicPtr::new(std::ptr::null_mut()),
             context_id: AtomicU64::new(0),
@@ -64,7 +67,15 @@ impl Device {
     }
 
     pub fn handle(&self) -> Handle {
-        encode(Tag::Device, u32::from(self.index), 0)
+        encode(Tag::Device, u32::from(self.index), self.life.load(Ordering::Acquire))
+    }
+
+    /// A later life of the library takes it up again, under a new handle.
+    fn begin_life(&self) {
+        self.mempool_enabled
+            .store(self.cuda && self.facts.memory_pools && runtime::mempools_at_init(), Ordering::Relaxed);
+        self.life.store(table::life(), Ordering::Release);
+        self.live.store(true, Ordering::Release);
     }
 
     pub fn alias(&self) -> &str {

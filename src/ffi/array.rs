@@ -17,6 +17,7 @@ use crate::array::{self, Array, Content, Dtype, External, Form, Range, code};
 use crate::error::{Result, fail};
 use crate::handle::Entered;
 use crate::runtime;
+use crate::stream::Stream;
 use std::ffi::{c_char, c_void};
 
 /// An array, or a view of one. Good until it is released or the library is shut down.
@@ -233,13 +234,13 @@ fn form<'a>(dtype: warp_dtype, rank: i32, shape: *const i64, strides: *const i64
     })
 }
 
-fn request_of(given_options: &warp_array_options) -> Result<Request> {
+fn request_of<'a>(options: &warp_array_options, stream: Option<&'a Entered<Stream>>) -> Result<Request<'a>> {
     Ok(Request {
         size: 0,
-        alignment: given_options.alignment,
-        kind: kind_of(given_options.kind)?,
-        stream: given(given_options.stream)?,
-        tag: text(given_options.tag).map_or(0, alloc::intern),
+        alignment: options.alignment,
+        kind: kind_of(options.kind)?,
+        stream,
+        tag: text(options.tag).map_or(0, alloc::intern),
     })
 }
 
@@ -258,7 +259,9 @@ fn make(
         let device = found_device(device)?;
         let given_options = self::options(options)?;
         let form = form(dtype, rank, shape, given_options.strides)?;
-        out.put(opaque(array::create(device, form, request_of(&given_options)?, content)?));
+        let stream = given(given_options.stream)?;
+        let request = request_of(&given_options, stream.as_ref())?;
+        out.put(opaque(array::create(device, form, request, content)?));
         Ok(())
     })
 }
@@ -680,7 +683,7 @@ pub unsafe extern "C" fn warp_array_fill(
         }
         // SAFETY: the caller's value has that many bytes for the call.
         let item = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), value_size as usize) };
-        array::fill(&array, item, given(stream)?)
+        array::fill(&array, item, given(stream)?.as_ref())
     })
 }
 
@@ -708,7 +711,7 @@ pub unsafe extern "C" fn warp_array_copy(
 ) -> warp_status {
     guard(|| {
         let (dest, src) = (found(dest)?, found(src)?);
-        array::copy(&dest, &src, dest_offset, src_offset, count, given(stream)?)
+        array::copy(&dest, &src, dest_offset, src_offset, count, given(stream)?.as_ref())
     })
 }
 
@@ -735,7 +738,9 @@ pub unsafe extern "C" fn warp_array_clone(
         if !given_options.strides.is_null() {
             fail!(InvalidArgument, "a clone has rows without gaps; leave strides at NULL");
         }
-        out.put(opaque(array::clone_to(&array, device, request_of(&given_options)?)?));
+        let stream = given(given_options.stream)?;
+        let request = request_of(&given_options, stream.as_ref())?;
+        out.put(opaque(array::clone_to(&array, device, request)?));
         Ok(())
     })
 }
