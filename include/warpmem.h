@@ -848,19 +848,12 @@ warp_status warp_statistics_get(const warp_device *device, warp_memory_kind kind
 warp_status warp_statistics_reset_peak(warp_device *device);
 
 /* ================================================================================================
- * Arrays
+ * Types of items
  *
- * Items of one type at regular places in memory: a shape, and strides in bytes from each item to the next. An array is
- * made in memory of its own, or around memory that other code allocated. Views see the same memory in another way;
- * each is a handle of its own, and the memory stays until the array and all its views are released, in any order.
- * Every item is a whole number of bytes. Vectors and matrices are trailing dimensions, or the lanes of a type.
+ * What one item of an array is, in the terms of DLPack: a code, the bits of one lane, the lanes. Every item is a whole
+ * number of bytes: those of a type of less than a byte take one each.
  * ================================================================================================ */
 
-/** An array, or a view of one. Good until it is released or the library is shut down. */
-typedef struct warp_array warp_array;
-
-/** As many dimensions as an array can have. */
-#define WARP_ARRAY_MAX_RANK 32
 /** Signed integers, of 1, 2, 4, … 128 bits. The type codes up to 17 are those of DLPack. */
 #define WARP_DTYPE_INT 0
 /** Unsigned integers, of 1, 2, 4, … 128 bits. */
@@ -906,6 +899,31 @@ typedef struct warp_dtype {
      */
     uint32_t item_size;
 } warp_dtype;
+
+/**
+ * The type of one lane with this code and so many bits, complete: warp_dtype_make(WARP_DTYPE_FLOAT, 32) is a float.
+ * Never fails; for a type that does not exist all fields are zero, and every function refuses that. Any thread, before
+ * warp_init() too.
+ *
+ * @param code  a WARP_DTYPE_… constant other than WARP_DTYPE_OPAQUE.
+ * @param bits  bits of an item.
+ */
+warp_dtype warp_dtype_make(uint8_t code, uint8_t bits);
+
+/* ================================================================================================
+ * Arrays
+ *
+ * Items of one type at regular places in memory: a shape, and strides in bytes from each item to the next. An array is
+ * made in memory of its own, or around memory that other code allocated. Views see the same memory in another way;
+ * each is a handle of its own, and the memory stays until the array and all its views are released, in any order.
+ * Vectors and matrices are trailing dimensions, or the lanes of a type.
+ * ================================================================================================ */
+
+/** An array, or a view of one. Good until it is released or the library is shut down. */
+typedef struct warp_array warp_array;
+
+/** As many dimensions as an array can have. */
+#define WARP_ARRAY_MAX_RANK 32
 
 /**
  * How a new array should be. All zero but struct_size is the default: rows without gaps, in memory as warp_alloc()
@@ -997,16 +1015,6 @@ typedef struct warp_array_info {
     /** Is its memory wrapped and given back by a deleter? */
     uint8_t has_deleter;
 } warp_array_info;
-
-/**
- * The type of one lane with this code and so many bits, complete: warp_dtype_make(WARP_DTYPE_FLOAT, 32) is a float.
- * Never fails; for a type that does not exist all fields are zero, and every function refuses that. Any thread, before
- * warp_init() too.
- *
- * @param code  a WARP_DTYPE_… constant other than WARP_DTYPE_OPAQUE.
- * @param bits  bits of an item.
- */
-warp_dtype warp_dtype_make(uint8_t code, uint8_t bits);
 
 /**
  * Makes an array whose items are undefined.
@@ -1147,6 +1155,64 @@ warp_status warp_array_get_shape(const warp_array *array,
                                  int64_t *out_strides);
 
 /**
+ * Sets every item of an array or a view; what lies between its items is not touched. Host memory is filled when the
+ * call returns; memory of a GPU in the order of the stream.
+ *
+ * @param array  the array.
+ * @param value  one item, in host memory; read before the call returns.
+ * @param value_size  its bytes, the item_size of the array's type.
+ * @param stream  where to put it; NULL for the current stream of the memory's device.
+ * @return WARP_ERROR_SIZE_MISMATCH; WARP_ERROR_INVALID_ARGUMENT for items that share bytes with each other;
+ *     WARP_ERROR_NOT_SUPPORTED on a GPU when gaps part the items into more than 65536 pieces.
+ */
+warp_status warp_array_fill(warp_array *array, const void *value, uint64_t value_size, warp_stream *stream);
+
+/**
+ * Copies items between arrays on any two devices, of any kinds. Both are taken as rows of items without gaps,
+ * whatever their shapes; the types may differ as long as the items have the same size. Ordered as warp_memory_copy()
+ * is. Ranges that overlap can be copied on the CPU only.
+ *
+ * @param dest  where to.
+ * @param src  where from.
+ * @param dest_offset  the first item to write.
+ * @param src_offset  the first item to read.
+ * @param count  how many items; 0 for as many as the source has. A source without items is nothing to do.
+ * @param stream  where to put it, of either device; NULL for the current stream of the destination's GPU, else of
+ *     the source's.
+ * @return WARP_ERROR_SIZE_MISMATCH for items of different sizes; WARP_ERROR_INVALID_ARGUMENT for a range that passes
+ *     the end of either array; WARP_ERROR_NOT_SUPPORTED for an array or a view with gaps, or in another order.
+ */
+warp_status warp_array_copy(warp_array *dest,
+                            const warp_array *src,
+                            uint64_t dest_offset,
+                            uint64_t src_offset,
+                            uint64_t count,
+                            warp_stream *stream);
+
+/**
+ * Makes a new array with the type, the shape and the items of another one, on any device, in rows without gaps.
+ *
+ * @param array  what to copy; without gaps itself.
+ * @param device  where to; NULL for the array's own device.
+ * @param options  how the new array should be; NULL for the defaults. Its strides must be NULL. Its stream, which the
+ *     copy is put on, is of the new array's device if that is a GPU, else of the old one's.
+ * @param out  the new array, to be given back with warp_array_release().
+ * @return as warp_array_empty() and warp_array_copy().
+ */
+warp_status warp_array_clone(const warp_array *array,
+                             warp_device *device,
+                             const warp_array_options *options,
+                             warp_array **out);
+
+/* ================================================================================================
+ * Views of arrays
+ *
+ * Other arrays of the same memory: some of the items, another shape, another order of the dimensions, another type. A
+ * view costs no copy, and one that would need a copy is refused. It keeps the memory of its array, which may be
+ * released before it.
+ * ================================================================================================ */
+
+/**
  * Makes a view of some of the items. Nothing is clamped: a slice that leaves the array is an error.
  *
  * @param array  the array.
@@ -1200,56 +1266,6 @@ warp_status warp_array_transpose(warp_array *array, int32_t rank, const int32_t 
  *     has no whole number of them; WARP_ERROR_NOT_SUPPORTED when the last dimension has gaps.
  */
 warp_status warp_array_reinterpret(warp_array *array, warp_dtype dtype, warp_array **out);
-
-/**
- * Sets every item of an array or a view; what lies between its items is not touched. Host memory is filled when the
- * call returns; memory of a GPU in the order of the stream.
- *
- * @param array  the array.
- * @param value  one item, in host memory; read before the call returns.
- * @param value_size  its bytes, the item_size of the array's type.
- * @param stream  where to put it; NULL for the current stream of the memory's device.
- * @return WARP_ERROR_SIZE_MISMATCH; WARP_ERROR_INVALID_ARGUMENT for items that share bytes with each other;
- *     WARP_ERROR_NOT_SUPPORTED on a GPU when gaps part the items into more than 65536 pieces.
- */
-warp_status warp_array_fill(warp_array *array, const void *value, uint64_t value_size, warp_stream *stream);
-
-/**
- * Copies items between arrays on any two devices, of any kinds. Both are taken as rows of items without gaps,
- * whatever their shapes; the types may differ as long as the items have the same size. Ordered as warp_memory_copy()
- * is. Ranges that overlap can be copied on the CPU only.
- *
- * @param dest  where to.
- * @param src  where from.
- * @param dest_offset  the first item to write.
- * @param src_offset  the first item to read.
- * @param count  how many items; 0 for as many as the source has. A source without items is nothing to do.
- * @param stream  where to put it, of either device; NULL for the current stream of the destination's GPU, else of
- *     the source's.
- * @return WARP_ERROR_SIZE_MISMATCH for items of different sizes; WARP_ERROR_INVALID_ARGUMENT for a range that passes
- *     the end of either array; WARP_ERROR_NOT_SUPPORTED for an array or a view with gaps, or in another order.
- */
-warp_status warp_array_copy(warp_array *dest,
-                            const warp_array *src,
-                            uint64_t dest_offset,
-                            uint64_t src_offset,
-                            uint64_t count,
-                            warp_stream *stream);
-
-/**
- * Makes a new array with the type, the shape and the items of another one, on any device, in rows without gaps.
- *
- * @param array  what to copy; without gaps itself.
- * @param device  where to; NULL for the array's own device.
- * @param options  how the new array should be; NULL for the defaults. Its strides must be NULL. Its stream, which the
- *     copy is put on, is of the new array's device if that is a GPU, else of the old one's.
- * @param out  the new array, to be given back with warp_array_release().
- * @return as warp_array_empty() and warp_array_copy().
- */
-warp_status warp_array_clone(const warp_array *array,
-                             warp_device *device,
-                             const warp_array_options *options,
-                             warp_array **out);
 
 #ifdef __cplusplus
 } /* extern "C" */

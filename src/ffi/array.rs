@@ -3,17 +3,18 @@
 //! Items of one type at regular places in memory: a shape, and strides in bytes from each item to the next. An array is
 //! made in memory of its own, or around memory that other code allocated. Views see the same memory in another way;
 //! each is a handle of its own, and the memory stays until the array and all its views are released, in any order.
-//! Every item is a whole number of bytes. Vectors and matrices are trailing dimensions, or the lanes of a type.
+//! Vectors and matrices are trailing dimensions, or the lanes of a type.
 
 use super::boundary::{
     Grows, Plain, address, guard, handle, opaque, options, out, out_struct, pointer, text,
 };
 use super::device::warp_device;
+use super::dtype::{dtype_of, face_of, warp_dtype};
 use super::memory::{kind_of, warp_access_rule, warp_memory_kind};
 use super::status::warp_status;
 use super::stream::{found_device, given, warp_stream};
 use crate::alloc::{self, Request};
-use crate::array::{self, Array, Content, Dtype, External, Form, Range, code};
+use crate::array::{self, Array, Content, External, Form};
 use crate::error::{Result, fail};
 use crate::handle::Entered;
 use crate::runtime;
@@ -29,64 +30,7 @@ pub struct warp_array {
 /// As many dimensions as an array can have.
 pub const WARP_ARRAY_MAX_RANK: i32 = 32;
 
-/// Signed integers, of 1, 2, 4, … 128 bits. The type codes up to 17 are those of DLPack.
-pub const WARP_DTYPE_INT: u8 = 0;
-/// Unsigned integers, of 1, 2, 4, … 128 bits.
-pub const WARP_DTYPE_UINT: u8 = 1;
-/// IEEE floating point, of 16, 32, 64 or 128 bits.
-pub const WARP_DTYPE_FLOAT: u8 = 2;
-/// A handle that only the caller understands.
-pub const WARP_DTYPE_OPAQUE_HANDLE: u8 = 3;
-/// bfloat16, of 16 bits.
-pub const WARP_DTYPE_BFLOAT: u8 = 4;
-/// Two floating-point numbers, of 32, 64 or 128 bits together.
-pub const WARP_DTYPE_COMPLEX: u8 = 5;
-/// Truth values, of 8 bits.
-pub const WARP_DTYPE_BOOL: u8 = 6;
-/// Floating point of 8 bits, in the format that the name says; so the seven that follow.
-pub const WARP_DTYPE_FLOAT8_E3M4: u8 = 7;
-pub const WARP_DTYPE_FLOAT8_E4M3: u8 = 8;
-pub const WARP_DTYPE_FLOAT8_E4M3B11FNUZ: u8 = 9;
-pub const WARP_DTYPE_FLOAT8_E4M3FN: u8 = 10;
-pub const WARP_DTYPE_FLOAT8_E4M3FNUZ: u8 = 11;
-pub const WARP_DTYPE_FLOAT8_E5M2: u8 = 12;
-pub const WARP_DTYPE_FLOAT8_E5M2FNUZ: u8 = 13;
-pub const WARP_DTYPE_FLOAT8_E8M0FNU: u8 = 14;
-/// Floating point of 6 bits; a lone item takes a whole byte, lanes are packed.
-pub const WARP_DTYPE_FLOAT6_E2M3FN: u8 = 15;
-pub const WARP_DTYPE_FLOAT6_E3M2FN: u8 = 16;
-/// Floating point of 4 bits; a lone item takes a whole byte, lanes are packed.
-pub const WARP_DTYPE_FLOAT4_E2M1FN: u8 = 17;
-/// Bytes that only the caller understands, item_size of them.
-pub const WARP_DTYPE_OPAQUE: u8 = 255;
-
-const _: () = {
-    assert!(code::INT == WARP_DTYPE_INT && code::UINT == WARP_DTYPE_UINT);
-    assert!(code::FLOAT == WARP_DTYPE_FLOAT && code::OPAQUE_HANDLE == WARP_DTYPE_OPAQUE_HANDLE);
-    assert!(code::BFLOAT == WARP_DTYPE_BFLOAT && code::COMPLEX == WARP_DTYPE_COMPLEX);
-    assert!(code::BOOL == WARP_DTYPE_BOOL && code::OPAQUE == WARP_DTYPE_OPAQUE);
-    assert!(code::FLOAT8_E3M4 == WARP_DTYPE_FLOAT8_E3M4);
-    assert!(code::FLOAT8_E8M0FNU == WARP_DTYPE_FLOAT8_E8M0FNU);
-    assert!(code::FLOAT6_E2M3FN == WARP_DTYPE_FLOAT6_E2M3FN);
-    assert!(code::FLOAT6_E3M2FN == WARP_DTYPE_FLOAT6_E3M2FN);
-    assert!(code::FLOAT4_E2M1FN == WARP_DTYPE_FLOAT4_E2M1FN);
-    assert!(array::MAX_RANK == WARP_ARRAY_MAX_RANK as usize);
-};
-
-/// The type of an item, passed by value. The first three fields are DLPack's DLDataType.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct warp_dtype {
-    /// A WARP_DTYPE_… constant.
-    pub code: u8,
-    /// Bits of one lane; not looked at for WARP_DTYPE_OPAQUE.
-    pub bits: u8,
-    /// Lanes of one item; 0 means 1.
-    pub lanes: u16,
-    /// Bytes of one item, all its lanes together; 0 for what follows from bits and lanes. WARP_DTYPE_OPAQUE has to
-    /// say it.
-    pub item_size: u32,
-}
+const _: () = assert!(array::MAX_RANK == WARP_ARRAY_MAX_RANK as usize);
 
 /// How a new array should be. All zero but struct_size is the default: rows without gaps, in memory as warp_alloc()
 /// would choose it.
@@ -191,23 +135,15 @@ unsafe impl Grows for warp_array_info {
     const NAME: &'static str = "warp_array_info";
 }
 
-fn dtype_of(given: warp_dtype) -> Result<Dtype> {
-    Dtype::new(given.code, given.bits, given.lanes, given.item_size)
-}
-
-fn face_of(dtype: Dtype) -> warp_dtype {
-    warp_dtype { code: dtype.code(), bits: dtype.bits(), lanes: dtype.lanes(), item_size: dtype.item_size() }
-}
-
 /// An array that a call names.
 #[inline]
-fn found(array: *const warp_array) -> Result<Entered<Array>> {
+pub(super) fn found(array: *const warp_array) -> Result<Entered<Array>> {
     runtime::require_live()?;
     array::enter(handle(array))
 }
 
 /// One number for each dimension, of the caller's.
-fn numbers<'a, T: Plain>(from: *const T, rank: i32, name: &str) -> Result<&'a [T]> {
+pub(super) fn numbers<'a, T: Plain>(from: *const T, rank: i32, name: &str) -> Result<&'a [T]> {
     if !(0..=WARP_ARRAY_MAX_RANK).contains(&rank) {
         fail!(InvalidArgument, "{rank} dimensions; an array has 0 to {WARP_ARRAY_MAX_RANK}");
     }
@@ -222,7 +158,11 @@ fn numbers<'a, T: Plain>(from: *const T, rank: i32, name: &str) -> Result<&'a [T
 }
 
 /// One number for each dimension, where the caller may leave them out.
-fn optional_numbers<'a, T: Plain>(from: *const T, rank: i32, name: &str) -> Result<Option<&'a [T]>> {
+pub(super) fn optional_numbers<'a, T: Plain>(
+    from: *const T,
+    rank: i32,
+    name: &str,
+) -> Result<Option<&'a [T]>> {
     if from.is_null() { Ok(None) } else { numbers(from, rank, name).map(Some) }
 }
 
@@ -264,18 +204,6 @@ fn make(
         out.put(opaque(array::create(device, form, request, content)?));
         Ok(())
     })
-}
-
-/// The type of one lane with this code and so many bits, complete: warp_dtype_make(WARP_DTYPE_FLOAT, 32) is a float.
-/// Never fails; for a type that does not exist all fields are zero, and every function refuses that. Any thread, before
-/// warp_init() too.
-///
-/// @param code  a WARP_DTYPE_… constant other than WARP_DTYPE_OPAQUE.
-/// @param bits  bits of an item.
-#[unsafe(no_mangle)]
-pub extern "C" fn warp_dtype_make(code: u8, bits: u8) -> warp_dtype {
-    let none = warp_dtype { code: 0, bits: 0, lanes: 0, item_size: 0 };
-    Dtype::new(code, bits, 1, 0).map_or(none, face_of)
 }
 
 /// Makes an array whose items are undefined.
@@ -544,117 +472,6 @@ fn put_numbers(place: *mut i64, numbers: impl Iterator<Item = i64>) {
         // SAFETY: no more numbers than the caller says that there is room for.
         unsafe { place.add(at).write_unaligned(number) };
     }
-}
-
-/// Makes a view of some of the items. Nothing is clamped: a slice that leaves the array is an error.
-///
-/// @param array  the array.
-/// @param dims  how many dimensions are cut, from the first one on; the others stay whole. 0 makes a view of everything.
-/// @param start  the first index in each of them; NULL for the first items, seen in the direction of the step.
-/// @param stop  behind the last index in each of them; NULL for the end, seen in the direction of the step.
-/// @param step  from each index to the next, not 0; NULL for 1. With a positive step 0 <= start <= stop <= extent, with
-///     a negative one extent > start >= stop >= -1.
-/// @param out  the view, to be given back with warp_array_release(). It keeps the memory.
-/// @return WARP_ERROR_INVALID_ARGUMENT for what is no slice of the array.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn warp_array_slice(
-    array: *mut warp_array,
-    dims: i32,
-    start: *const i64,
-    stop: *const i64,
-    step: *const i64,
-    out: *mut *mut warp_array,
-) -> warp_status {
-    guard(|| {
-        let out = self::out(out, "out")?;
-        let array = found(array)?;
-        if !(0..=WARP_ARRAY_MAX_RANK).contains(&dims) {
-            fail!(
-                InvalidArgument,
-                "{dims} dimensions are to be cut; an array has 0 to {WARP_ARRAY_MAX_RANK}"
-            );
-        }
-        let start = optional_numbers(start, dims, "start")?;
-        let stop = optional_numbers(stop, dims, "stop")?;
-        let step = optional_numbers(step, dims, "step")?;
-        let mut ranges = [Range { start: None, stop: None, step: 1 }; array::MAX_RANK];
-        let ranges = &mut ranges[..dims as usize];
-        for (at, range) in ranges.iter_mut().enumerate() {
-            let number = |numbers: Option<&[i64]>| numbers.map(|numbers| numbers[at]);
-            *range = Range { start: number(start), stop: number(stop), step: number(step).unwrap_or(1) };
-        }
-        out.put(opaque(array.slice(ranges)?));
-        Ok(())
-    })
-}
-
-/// Makes a view of the same items, in the same row order, in another shape.
-///
-/// @param array  the array.
-/// @param rank  how many dimensions the view has, 0 to 32.
-/// @param shape  items along each of them, as many together as the array has; one may be -1 for what is left.
-/// @param out  the view, to be given back with warp_array_release(). It keeps the memory.
-/// @return WARP_ERROR_INVALID_ARGUMENT for another number of items; WARP_ERROR_NOT_SUPPORTED for an array with such
-///     gaps, or in such an order, that the shape cannot be had without a copy.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn warp_array_reshape(
-    array: *mut warp_array,
-    rank: i32,
-    shape: *const i64,
-    out: *mut *mut warp_array,
-) -> warp_status {
-    guard(|| {
-        let out = self::out(out, "out")?;
-        let array = found(array)?;
-        out.put(opaque(array.reshape(numbers(shape, rank, "shape")?)?));
-        Ok(())
-    })
-}
-
-/// Makes a view with the dimensions in another order.
-///
-/// @param array  the array.
-/// @param rank  how many axes are given, as many as the array has dimensions; not looked at when axes is NULL.
-/// @param axes  which dimension of the array each one of the view is, 0 to rank - 1, each once; NULL turns the order
-///     round.
-/// @param out  the view, to be given back with warp_array_release(). It keeps the memory.
-/// @return WARP_ERROR_INVALID_ARGUMENT for axes that are no order of the dimensions.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn warp_array_transpose(
-    array: *mut warp_array,
-    rank: i32,
-    axes: *const i32,
-    out: *mut *mut warp_array,
-) -> warp_status {
-    guard(|| {
-        let out = self::out(out, "out")?;
-        let array = found(array)?;
-        let axes = optional_numbers(axes, rank, "axes")?;
-        out.put(opaque(array.transpose(axes)?));
-        Ok(())
-    })
-}
-
-/// Makes a view of the same bytes as items of another type. With items of another size the last dimension gets longer
-/// or shorter. Alignment is not looked at.
-///
-/// @param array  the array.
-/// @param dtype  the type of the view's items.
-/// @param out  the view, to be given back with warp_array_release(). It keeps the memory.
-/// @return with items of another size: WARP_ERROR_SIZE_MISMATCH for an array without dimensions, or whose last dimension
-///     has no whole number of them; WARP_ERROR_NOT_SUPPORTED when the last dimension has gaps.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn warp_array_reinterpret(
-    array: *mut warp_array,
-    dtype: warp_dtype,
-    out: *mut *mut warp_array,
-) -> warp_status {
-    guard(|| {
-        let out = self::out(out, "out")?;
-        let array = found(array)?;
-        out.put(opaque(array.reinterpret(dtype_of(dtype)?)?));
-        Ok(())
-    })
 }
 
 /// Sets every item of an array or a view; what lies between its items is not touched. Host memory is filled when the
