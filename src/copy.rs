@@ -74,14 +74,18 @@ impl End {
 }
 
 /// Copies `size` bytes. Between host memory it has happened when this returns; else it happens in the order of
-/// the stream: the one given, else the current one of the destination's GPU, else of the source's.
+/// the stream: the one given, else the current one of the destination's GPU, else of the source's; a GPU that only
+/// lends its name to managed memory comes last.
 pub fn copy(dest: u64, src: u64, size: u64, stream: Option<&Entered<Stream>>) -> Result<()> {
     if size == 0 {
         return Ok(());
     }
     let dest = End::find(dest, size, "the destination")?;
     let src = End::find(src, size, "the source")?;
-    let Some(home) = dest.gpu.or(src.gpu) else {
+    // Every GPU reaches managed memory, so the other end's does it, which alone is sure to reach its own memory.
+    let home =
+        if dest.managed { src.gpu.filter(|_| !src.managed).or(dest.gpu) } else { dest.gpu.or(src.gpu) };
+    let Some(home) = home else {
         if let Some(stream) = stream.filter(|s| s.device().is_cuda()) {
             fail!(
                 InvalidArgument,

@@ -513,8 +513,7 @@ pub unsafe extern "C" fn warp_array_fill(
 /// @param dest_offset  the first item to write.
 /// @param src_offset  the first item to read.
 /// @param count  how many items; 0 for as many as the source has. A source without items is nothing to do.
-/// @param stream  where to put it, of either device; NULL for the current stream of the destination's GPU, else of
-///     the source's.
+/// @param stream  where to put it; NULL for the stream that warp_memory_copy() chooses.
 /// @return WARP_ERROR_SIZE_MISMATCH for items of different sizes; WARP_ERROR_INVALID_ARGUMENT for a range that passes
 ///     the end of either array; WARP_ERROR_NOT_SUPPORTED for an array or a view with gaps, or in another order.
 #[unsafe(no_mangle)]
