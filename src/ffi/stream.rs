@@ -7,7 +7,7 @@
 use super::boundary::{Grows, flags, guard, handle, opaque, options, out, out_struct};
 use super::device::warp_device;
 use super::status::warp_status;
-use crate::driver::RawStream;
+use crate::stream::RawStream;
 use crate::error::Result;
 use crate::handle::Entered;
 use crate::stream::Stream;
