@@ -155,7 +155,8 @@ impl Device {
     }
 
     /// The device's context; the primary one is retained at the first call. An error when it died behind the
-    /// library's back. The handle alone does not tell, since the next context of the GPU may get the same.
+    /// library's back: its streams went with it, and the driver crashes on them once the GPU has another context.
+    /// The handle alone does not tell, since that one may get the same.
     #[inline]
     pub fn context(&self, driver: &Driver) -> Result<RawContext> {
         let context = RawContext(self.context.load(Ordering::Acquire));

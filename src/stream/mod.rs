@@ -188,17 +188,9 @@ impl Stream {
         driver.stream_is_idle(self.native).map_err(|f| self.device.error(driver, f))
     }
 
-    /// The special streams mean another one in each context; a call on them makes its device's current. A stream
-    /// whose context died is refused by the driver itself.
-    #[inline]
-    pub fn enter_if_special(
-        &self,
-        driver: &'static Driver,
-    ) -> Result<Option<crate::driver::ContextGuard<'static>>> {
-        if self.native.is_special() { self.device.enter(driver).map(Some) } else { Ok(None) }
-    }
-
-    /// As `enter_if_special`, and an error at once when its context died behind the library's back.
+    /// To be called before the driver is given the stream. An error when its context died behind the library's
+    /// back: once the GPU has another context the driver crashes on a stream of the dead one. The special streams
+    /// mean another one in each context; a call on them makes its device's current.
     #[inline]
     pub fn enter_context(
         &self,

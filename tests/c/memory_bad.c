@@ -562,6 +562,27 @@ TEST(ranges_and_patterns_that_do_not_fit)
     CHECK_NOTHING_LEFT();
 }
 
+TEST(patterns_that_the_host_cannot_read)
+{
+    int kind;
+    unsigned char *host, *dest;
+    if (gpu_count() == 0)
+        SKIP("needs a GPU");
+    host = (unsigned char *)block_of(cpu(), 10, WARP_MEMORY_HOST);
+    dest = (unsigned char *)block_of(default_device(), 300, 0);
+    for (kind = WARP_MEMORY_CUDA_DEVICE; kind < KINDS; ++kind)
+        if (has_kind(gpu(0), kind)) {
+            unsigned char *ptr = (unsigned char *)block_of(gpu(0), 100, kind);
+            REFUSED(warp_memory_fill(dest, 30, ptr + 1, 3, NULL), WARP_ERROR_INVALID_ARGUMENT, kind_names[kind]);
+            CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
+        }
+    REFUSED(warp_memory_fill(dest, 30, host + 8, 3, NULL), WARP_ERROR_INVALID_ARGUMENT, "the pattern's 3 bytes");
+    CHECK_STATUS(warp_memory_fill(dest, 30, host + 7, 3, NULL), WARP_SUCCESS);
+    CHECK_STATUS(warp_free(host), WARP_SUCCESS);
+    CHECK_STATUS(warp_free(dest), WARP_SUCCESS);
+    CHECK_NOTHING_LEFT();
+}
+
 TEST(ranges_that_begin_before_a_block_or_pass_the_address_space)
 {
     unsigned char *ptr = (unsigned char *)block_of(default_device(), 4096, 0), byte = 0;

@@ -21,6 +21,12 @@ pub fn command() -> Result<(), String> {
             add_program(&program, &kit)?;
         }
     }
+    for program in programs::in_folder("benches") {
+        let binary = kit.join("bench").join(&program.stem);
+        make_folder(&kit.join("bench"))?;
+        program.compile(&kit.join("lib"), "$ORIGIN/../lib", None, &binary)?;
+        strip(&binary)?;
+    }
     for bench in benches()? {
         add_bench(&bench, &kit)?;
     }
