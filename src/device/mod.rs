@@ -12,7 +12,9 @@ pub use table::{
     heirs_of, mend_in_child, of_context, primary_of, remove,
 };
 
-use crate::driver::{ContextGuard, DeviceFacts, Driver, Failure, RawContext, RawPool};
+pub use crate::driver::RawContext;
+
+use crate::driver::{ContextGuard, DeviceFacts, Driver, Failure, RawPool};
 use crate::error::{Error, Result, error, fail};
 use crate::handle::{Handle, Tag, encode};
 use crate::log::log;

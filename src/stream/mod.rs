@@ -8,7 +8,9 @@ pub use current::{current, set_current};
 pub use events::{give_event, take_event};
 
 use crate::device::{self, Device};
-use crate::driver::{CaptureStatus, Driver, Failure, RawEvent, RawStream};
+use crate::driver::{CaptureStatus, Driver, Failure, RawEvent};
+
+pub use crate::driver::RawStream;
 use crate::error::{Result, fail};
 use crate::handle::{Entered, Handle, Object, Registry, Tag};
 use crate::log::log;
@@ -101,11 +103,6 @@ impl Stream {
     /// Whether the native stream is the calling thread's own default stream: another stream in each thread.
     pub fn is_per_thread(&self) -> bool {
         self.native == RawStream::PER_THREAD
-    }
-
-    /// Whether the native stream is one of those that mean the current context's.
-    pub fn is_special(&self) -> bool {
-        self.device.is_cuda() && self.native.is_special()
     }
 
     /// What to wait for once the stream cannot be entered any more.
@@ -345,12 +342,6 @@ pub fn release(handle: Handle) -> Result<()> {
 #[inline]
 pub fn enter(handle: Handle) -> Result<Entered<Stream>> {
     STREAMS.enter(handle)
-}
-
-/// `enter` for a caller that has its thread's record at hand.
-#[inline]
-pub fn enter_as(thread: &'static thread::Record, handle: Handle) -> Result<Entered<Stream>> {
-    STREAMS.enter_as(thread, handle)
 }
 
 /// The stream that a block holds; `None` once it was released.

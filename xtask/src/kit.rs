@@ -74,9 +74,12 @@ fn benches() -> Result<Vec<PathBuf>, String> {
         println!("left out: there are no benchmarks");
         return Ok(Vec::new());
     }
-    let output = Run::cargo(["build", "--release", "--locked", "--package", "warpmem", "--benches"])
+    let output = Run::cargo(["build", "--release", "--locked", "--package", "warpmem", "--bench", "*"])
         .arg("--message-format=json-render-diagnostics")
-        .keep()?;
+        .keep()
+        .map_err(|error| {
+            error.lines().filter(|line| !line.starts_with('{')).collect::<Vec<_>>().join("\n")
+        })?;
     Ok(output.lines().filter(|line| line.contains("\"kind\":[\"bench\"]")).filter_map(executable).collect())
 }
 
