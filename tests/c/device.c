@@ -881,7 +881,7 @@ PROCESS_TEST(parked_pool_memory_of_a_device_lost_and_used_again_goes_back) { che
 /* A block outlives a stream of another GPU that used it, and that GPU's context. */
 static void check_user_lost(int used_again)
 {
-    warp_stream *user = NULL, *own = NULL;
+    warp_stream *user = NULL, *own = NULL, *another = NULL;
     warp_stream_info info = {.struct_size = sizeof info};
     warp_alloc_options options = {.struct_size = sizeof options};
     void *pool = NULL, *plain = NULL;
@@ -890,6 +890,11 @@ static void check_user_lost(int used_again)
     CHECK_STATUS(warp_stream_get_info(user, &info), WARP_SUCCESS);
     CHECK_STATUS(warp_stream_create(device("cuda:0"), NULL, &own), WARP_SUCCESS);
     options.stream = own;
+    /* From here on the library has an event for this GPU, and does not make one that gets a dead one's handle. */
+    CHECK_STATUS(warp_stream_create(device("cuda:0"), NULL, &another), WARP_SUCCESS);
+    CHECK_STATUS(warp_alloc_with(device("cuda:0"), 1 << 20, &options, &pool), WARP_SUCCESS);
+    CHECK_STATUS(warp_pointer_record_stream(pool, another), WARP_SUCCESS);
+    CHECK_STATUS(warp_free(pool), WARP_SUCCESS);
     CHECK_STATUS(warp_alloc_with(device("cuda:0"), 1 << 20, &options, &pool), WARP_SUCCESS);
     options.kind = WARP_MEMORY_CUDA_DEVICE;
     CHECK_STATUS(warp_alloc_with(device("cuda:0"), 1 << 20, &options, &plain), WARP_SUCCESS);
