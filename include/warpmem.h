@@ -199,8 +199,7 @@ typedef struct warp_init_options {
  * @return WARP_SUCCESS also when there is no GPU; WARP_ERROR_INVALID_ARGUMENT for unknown flags, an unknown log
  *     level or a struct_size that is not set; WARP_ERROR_SHUT_DOWN when the process is exiting.
  */
-warp_status warp_init(const warp_init_options *options,
-                      uint8_t *out_options_ignored);
+warp_status warp_init(const warp_init_options *options, uint8_t *out_options_ignored);
 
 /**
  * Ends what a warp_init() began. With the last one all handles become stale and nothing new can be made; blocks
@@ -254,9 +253,7 @@ warp_status warp_library_get_instance_id(uint64_t *out);
  * @param out_needed  the bytes that the whole text takes, its NUL included; may be NULL.
  * @return WARP_ERROR_NOT_INITIALIZED before warp_init().
  */
-warp_status warp_library_get_report(char *buffer,
-                                    size_t capacity,
-                                    size_t *out_needed);
+warp_status warp_library_get_report(char *buffer, size_t capacity, size_t *out_needed);
 
 /**
  * Sets where messages go. When it returns, the callback that was set before is not running any more and will not
@@ -268,9 +265,7 @@ warp_status warp_library_get_report(char *buffer,
  * @return WARP_ERROR_INVALID_ARGUMENT for an unknown level; WARP_ERROR_BUSY when called from inside the callback.
  *     Any thread, before warp_init() too.
  */
-warp_status warp_log_set_callback(warp_log_callback callback,
-                                  void *user,
-                                  warp_log_level level);
+warp_status warp_log_set_callback(warp_log_callback callback, void *user, warp_log_level level);
 
 /* ================================================================================================
  * Devices
@@ -369,8 +364,7 @@ warp_status warp_device_get_cuda_count(size_t *out);
  * @param out  the device.
  * @return WARP_ERROR_NO_SUCH_DEVICE beyond the end.
  */
-warp_status warp_device_get_at(size_t index,
-                               warp_device **out);
+warp_status warp_device_get_at(size_t index, warp_device **out);
 
 /**
  * Finds a device by its name.
@@ -381,8 +375,7 @@ warp_status warp_device_get_at(size_t index,
  * @param out  the device.
  * @return WARP_ERROR_NO_SUCH_DEVICE when nothing has that name, with what there is and why in the message.
  */
-warp_status warp_device_get(const char *alias,
-                            warp_device **out);
+warp_status warp_device_get(const char *alias, warp_device **out);
 
 /**
  * Describes a device. Cheap.
@@ -401,9 +394,7 @@ warp_status warp_device_get_info(const warp_device *device, warp_device_info *ou
  * @param out_total  all bytes.
  * @return WARP_ERROR_DEVICE_LOST, WARP_ERROR_FORKED in a forked child, WARP_ERROR_DRIVER.
  */
-warp_status warp_device_query_memory(const warp_device *device,
-                                     uint64_t *out_free,
-                                     uint64_t *out_total);
+warp_status warp_device_query_memory(const warp_device *device, uint64_t *out_free, uint64_t *out_total);
 
 /**
  * The device's native context, a CUcontext. Makes the primary context of a GPU if this library had not retained
@@ -413,8 +404,7 @@ warp_status warp_device_query_memory(const warp_device *device,
  * @param out  the context.
  * @return WARP_ERROR_INVALID_ARGUMENT for the CPU.
  */
-warp_status warp_device_get_native_context(const warp_device *device,
-                                           void **out);
+warp_status warp_device_get_native_context(const warp_device *device, void **out);
 
 /**
  * The device of a native context. One that is not in the table is registered: as "cuda:N.K", K counting from 0
@@ -428,9 +418,7 @@ warp_status warp_device_get_native_context(const warp_device *device,
  * @return WARP_ERROR_INVALID_ARGUMENT for NULL, an alias that is taken or cannot be one, or a context that has
  *     another name already; WARP_ERROR_DEVICE_LOST for a destroyed context.
  */
-warp_status warp_device_from_context(void *native_context,
-                                     const char *alias,
-                                     warp_device **out);
+warp_status warp_device_from_context(void *native_context, const char *alias, warp_device **out);
 
 /**
  * Takes a registered context out of the table. Its handle becomes stale; blocks that live there stay valid and
@@ -532,9 +520,7 @@ typedef struct warp_stream_info {
  * @param out  the stream, to be given back with warp_stream_release().
  * @return WARP_ERROR_INVALID_ARGUMENT for the CPU, unknown flags or a priority outside of the device's range.
  */
-warp_status warp_stream_create(warp_device *device,
-                               const warp_stream_options *options,
-                               warp_stream **out);
+warp_status warp_stream_create(warp_device *device, const warp_stream_options *options, warp_stream **out);
 
 /**
  * Gives a handle to a stream that other code made and goes on owning. The native stream must outlive the handle:
@@ -547,9 +533,7 @@ warp_status warp_stream_create(warp_device *device,
  * @param out  the handle, to be given back with warp_stream_release().
  * @return WARP_ERROR_INVALID_ARGUMENT for the CPU or a stream of another context.
  */
-warp_status warp_stream_wrap(warp_device *device,
-                             void *native_stream,
-                             warp_stream **out);
+warp_status warp_stream_wrap(warp_device *device, void *native_stream, warp_stream **out);
 
 /**
  * Gives a stream back. The handle is stale at once; a stream of the library is destroyed, after the calls that are
@@ -575,8 +559,7 @@ warp_status warp_stream_get_info(const warp_stream *stream, warp_stream_info *ou
  * @param device  the device; NULL for the default.
  * @param out  the stream; it is not to be released on account of this call.
  */
-warp_status warp_stream_get_current(warp_device *device,
-                                    warp_stream **out);
+warp_status warp_stream_get_current(warp_device *device, warp_stream **out);
 
 /**
  * Makes a stream the current one of the device for the calling thread. When it is released, the device's default
@@ -587,8 +570,7 @@ warp_status warp_stream_get_current(warp_device *device,
  * @return WARP_ERROR_INVALID_ARGUMENT for a stream of another device; WARP_ERROR_NOT_SUPPORTED when the thread has
  *     a stream of its own on 32 other devices.
  */
-warp_status warp_stream_set_current(warp_device *device,
-                                    warp_stream *stream);
+warp_status warp_stream_set_current(warp_device *device, warp_stream *stream);
 
 /**
  * Waits until everything that was put on the stream is done.
@@ -755,9 +737,7 @@ typedef struct warp_statistics {
  *     pools trimmed; WARP_ERROR_SIZE_OVERFLOW above 2^63 - 1; WARP_ERROR_ILLEGAL_IN_CAPTURE while the stream is
  *     being captured, which goes on unharmed.
  */
-warp_status warp_alloc(warp_device *device,
-                       uint64_t size,
-                       void **out);
+warp_status warp_alloc(warp_device *device, uint64_t size, void **out);
 
 /**
  * Allocates memory of a kind, on a stream, with an alignment and a tag.
@@ -806,8 +786,7 @@ warp_status warp_free_with(void *ptr, const warp_free_options *options);
  * @param stream  the stream; NULL for the current one of the default device.
  * @return WARP_ERROR_UNKNOWN_POINTER, WARP_ERROR_INVALID_HANDLE.
  */
-warp_status warp_pointer_record_stream(const void *ptr,
-                                       warp_stream *stream);
+warp_status warp_pointer_record_stream(const void *ptr, warp_stream *stream);
 
 /**
  * Tells what an address is: from the ledger for blocks of the library, at the cost of a lookup; else from the
@@ -849,10 +828,7 @@ warp_status warp_memory_fill(void *ptr,
  *     the source's.
  * @return WARP_ERROR_INVALID_ARGUMENT for NULL or a range that passes the end of its block.
  */
-warp_status warp_memory_copy(void *dest,
-                             const void *src,
-                             uint64_t size,
-                             warp_stream *stream);
+warp_status warp_memory_copy(void *dest, const void *src, uint64_t size, warp_stream *stream);
 
 /**
  * Counts of the library's blocks of one kind on a device.
@@ -861,9 +837,7 @@ warp_status warp_memory_copy(void *dest,
  * @param kind  the kind; WARP_MEMORY_UNKNOWN for all of them together.
  * @param out  filled as far as its struct_size goes.
  */
-warp_status warp_statistics_get(const warp_device *device,
-                                warp_memory_kind kind,
-                                warp_statistics *out);
+warp_status warp_statistics_get(const warp_device *device, warp_memory_kind kind, warp_statistics *out);
 
 /**
  * Lets the peaks of a device's counts begin again at what is live now.

@@ -96,7 +96,7 @@ impl End {
 
 /// Copies `size` bytes. Between host memory it has happened when this returns; else it happens in the order of
 /// the stream: the one given, else the current one of the destination's GPU, else of the source's.
-pub fn copy(dest: u64, src: u64, size: u64, stream: Option<Entered<Stream>>) -> Result<()> {
+pub fn copy(dest: u64, src: u64, size: u64, stream: Option<&Entered<Stream>>) -> Result<()> {
     if size == 0 {
         return Ok(());
     }
@@ -113,7 +113,8 @@ pub fn copy(dest: u64, src: u64, size: u64, stream: Option<Entered<Stream>>) -> 
         copy_host(dest.address, src.address, size);
         return Ok(());
     };
-    let stream = take_stream(stream, home)?;
+    let mut current = None;
+    let stream = take_stream(stream, home, &mut current)?;
     let device = stream.device();
     let driver = device.require_cuda("a copy")?;
     let _context = device.enter(driver)?;
@@ -128,8 +129,8 @@ pub fn copy(dest: u64, src: u64, size: u64, stream: Option<Entered<Stream>>) -> 
         _ => driver.copy(dest.address, src.address, size as usize, stream.native()),
     }
     .map_err(|f| device.error(driver, f).context("a copy"))?;
-    alloc::record_use(dest.address, &stream);
-    alloc::record_use(src.address, &stream);
+    alloc::record_use(dest.address, stream);
+    alloc::record_use(src.address, stream);
     Ok(())
 }
 
@@ -152,21 +153,25 @@ fn copy_host(dest: u64, src: u64, size: u64) {
     }
 }
 
-fn take_stream(stream: Option<Entered<Stream>>, home: &'static Device) -> Result<Entered<Stream>> {
-    match stream {
+fn take_stream<'a>(
+    asked: Option<&'a Entered<Stream>>,
+    home: &'static Device,
+    current: &'a mut Option<Entered<Stream>>,
+) -> Result<&'a Entered<Stream>> {
+    match asked {
         Some(stream) if stream.device().is_cuda() => Ok(stream),
         Some(_) => fail!(
             InvalidArgument,
             "memory of \"{}\" is not reached by a stream of the CPU; pass a stream of that device, or none",
             home.alias()
         ),
-        None => stream::current(home),
+        None => Ok(current.insert(stream::current(home)?)),
     }
 }
 
 /// Fills `size` bytes with repetitions of a pattern, given by its address and length, which divides the size. Host
 /// memory is filled when this returns; device memory, managed memory included, in the order of the stream.
-pub fn fill(dest: u64, size: u64, pattern: (u64, u64), stream: Option<Entered<Stream>>) -> Result<()> {
+pub fn fill(dest: u64, size: u64, pattern: (u64, u64), stream: Option<&Entered<Stream>>) -> Result<()> {
     let (source, length) = pattern;
     if length == 0 || size % length != 0 {
         fail!(InvalidArgument, "{size} bytes are no whole number of patterns of {length} bytes");
@@ -187,16 +192,17 @@ pub fn fill(dest: u64, size: u64, pattern: (u64, u64), stream: Option<Entered<St
         fill_host(dest.address, size, pattern);
         return Ok(());
     };
-    let stream = take_stream(stream, home)?;
+    let mut current = None;
+    let stream = take_stream(stream, home, &mut current)?;
     let device = stream.device();
     let driver = device.require_cuda("a fill")?;
     let _context = device.enter(driver)?;
     stream.refuse_capture(driver, "a fill")?;
     alloc::poll();
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
-    fill_device(driver, dest.address, size, pattern, &stream)
+    fill_device(driver, dest.address, size, pattern, stream)
         .map_err(|f| device.error(driver, f).context("a fill"))?;
-    alloc::record_use(dest.address, &stream);
+    alloc::record_use(dest.address, stream);
     Ok(())
 }
 

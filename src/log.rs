@@ -2,7 +2,7 @@
 //! goes to the one callback that was registered, or nowhere.
 
 use crate::error::{Result, fail};
-use parking_lot::RwLock;
+use crate::fork::Lock;
 use std::cell::Cell;
 use std::ffi::{CString, c_char, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -20,6 +20,7 @@ pub enum Level {
 /// `"C-unwind"` so that something foreign that unwinds reaches our shim and not undefined behaviour.
 pub type Callback = unsafe extern "C-unwind" fn(user: *mut c_void, level: i32, message: *const c_char);
 
+#[derive(Clone, Copy)]
 struct Sink {
     callback: Callback,
     user: *mut c_void,
@@ -30,7 +31,7 @@ unsafe impl Send for Sink {}
 // SAFETY: as above.
 unsafe impl Sync for Sink {}
 
-static SINK: RwLock<Option<Sink>> = RwLock::new(None);
+static SINK: Lock<Option<Sink>> = Lock::new(None);
 /// The gravest level that is wanted, 0 for none: the cost of a message that nobody hears.
 static WANTED: AtomicI32 = AtomicI32::new(0);
 
@@ -51,6 +52,15 @@ pub fn set(callback: Option<Callback>, user: *mut c_void, level: i32) -> Result<
     WANTED.store(if callback.is_some() { level } else { 0 }, Ordering::Relaxed);
     *sink = callback.map(|callback| Sink { callback, user });
     Ok(())
+}
+
+/// After a fork, in the child: callbacks that other threads were in do not end here.
+///
+/// # Safety
+/// As `Lock::replace_in_child`.
+pub unsafe fn mend_in_child() {
+    // SAFETY: the caller's promise; what was registered is two words, and was whole while nobody wrote them.
+    unsafe { SINK.keep_in_child(None) };
 }
 
 /// Whether anybody would hear a message of this level.

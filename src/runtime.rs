@@ -1,11 +1,11 @@
 //! The life of the library in a process: initialised or not, shut down, forked, at exit; and the one driver
 //! file that was opened, or the reason why there is none.
 
-use crate::driver::Driver;
+use crate::driver::{Driver, show_version};
 use crate::error::{Result, fail};
-use parking_lot::Mutex;
+use crate::fork::Lock;
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 const NEVER: u8 = 0;
 const LIVE: u8 = 1;
@@ -13,15 +13,57 @@ const SHUT_DOWN: u8 = 2;
 
 static STATE: AtomicU8 = AtomicU8::new(NEVER);
 static INITS: AtomicU32 = AtomicU32::new(0);
-static TRANSITION: Mutex<()> = Mutex::new(());
+static TRANSITION: Lock<()> = Lock::new(());
 static DRIVER: AtomicPtr<Driver> = AtomicPtr::new(std::ptr::null_mut());
-static REASON: Mutex<String> = Mutex::new(String::new());
+/// Whether this life of the library uses the GPUs of the driver.
+static GPUS: AtomicBool = AtomicBool::new(false);
+/// Why there are none; a leaked string, null for no reason.
+static REASON: AtomicPtr<String> = AtomicPtr::new(std::ptr::null_mut());
 static MEMPOOLS_AT_INIT: AtomicBool = AtomicBool::new(true);
 static EXITING: AtomicBool = AtomicBool::new(false);
-/// A page that the kernel wipes in a forked child: its first byte is 1 in the process that initialised.
-static OWNER_PAGE: AtomicPtr<AtomicU8> = AtomicPtr::new(std::ptr::null_mut());
 /// The process that initialised, for kernels that cannot wipe a page on fork.
 static OWNER_PID: AtomicU32 = AtomicU32::new(0);
+/// What puts the rooms above right in a forked child: a `fn()`, 0 before the first init.
+static MEND: AtomicUsize = AtomicUsize::new(0);
+
+/// What the byte of the owner's page says; a wiped one is 0: a child that nobody has looked after yet.
+const FORKED: u8 = 0;
+const OWNER: u8 = 1;
+const MENDING: u8 = 2;
+const MENDED: u8 = 3;
+
+/// What a call looks at before anything else. On a page that the kernel wipes in a forked child: there all of it
+/// is shut, and the slow path finds out why.
+#[repr(C)]
+struct Gate {
+    /// `OWNER` in the process that initialised.
+    mark: AtomicU8,
+    /// 1 while the library is initialised and the process not exiting.
+    open: AtomicU8,
+    /// 1 from the first init until the process exits.
+    freeing: AtomicU8,
+    /// The driver, if it has GPUs, until the process exits.
+    driver: AtomicPtr<Driver>,
+}
+
+static GATE: AtomicPtr<Gate> = AtomicPtr::new(std::ptr::null_mut());
+
+#[inline(always)]
+fn gate() -> Option<&'static Gate> {
+    // SAFETY: NULL, or a page that is mapped for good; zeroed bytes are a gate.
+    unsafe { GATE.load(Ordering::Acquire).as_ref() }
+}
+
+/// Opens and shuts the gate by what holds now.
+fn set_gate() {
+    let Some(gate) = gate().filter(|gate| gate.mark.load(Ordering::Acquire) == OWNER) else { return };
+    let (exiting, state) = (is_exiting(), STATE.load(Ordering::Acquire));
+    let usable = opened_driver().filter(|driver| driver.device_count() > 0 && !exiting);
+    let driver = usable.map_or(std::ptr::null_mut(), |driver| std::ptr::from_ref(driver).cast_mut());
+    gate.driver.store(driver, Ordering::Release);
+    gate.open.store(u8::from(state == LIVE && !exiting), Ordering::Release);
+    gate.freeing.store(u8::from(state != NEVER && !exiting), Ordering::Release);
+}
 
 /// What the first init may choose.
 #[derive(Debug, Default)]
@@ -31,76 +73,112 @@ pub struct Options<'a> {
     pub no_mempools: bool,
 }
 
+/// What the rooms above do when a life begins, and in the child of a fork.
+pub struct Hooks<F> {
+    /// Runs with the first init of a life.
+    pub build_tables: F,
+    /// Runs once in a forked child, before anything else there, while nobody else is inside the library. It must
+    /// not ask whether the process was forked.
+    pub mend_in_child: fn(),
+}
+
 /// Counts an init. True when it was not the first, so that its options had no effect.
-pub fn init(options: &Options<'_>, build_tables: impl FnOnce()) -> Result<bool> {
+pub fn init(options: &Options<'_>, hooks: Hooks<impl FnOnce()>) -> Result<bool> {
     if EXITING.load(Ordering::Relaxed) {
         fail!(ShutDown, "the process is exiting; warpmem cannot be initialised any more");
     }
-    if is_forked() {
-        // What the parent had is inherited: the CPU goes on working, the driver cannot be used again.
-        INITS.fetch_add(1, Ordering::AcqRel);
-        STATE.store(LIVE, Ordering::Release);
+    let forked = is_forked();
+    let _transition = TRANSITION.write();
+    let before = INITS.load(Ordering::Acquire);
+    if before > 0 {
+        // A forked child inherits its parent's life: the CPU goes on working, the driver cannot be used again.
+        INITS.store(before.saturating_add(1), Ordering::Release);
         return Ok(true);
     }
-    let _transition = TRANSITION.lock();
-    if INITS.fetch_add(1, Ordering::AcqRel) > 0 {
-        return Ok(true);
+    MEND.store(hooks.mend_in_child as usize, Ordering::Release);
+    if !forked {
+        claim_process();
     }
-    claim_process();
     MEMPOOLS_AT_INIT.store(!options.no_mempools && crate::config::mempools_at_init(), Ordering::Relaxed);
-    open_driver(options);
+    if !forked || options.no_cuda {
+        choose_gpus(options);
+    }
     watch_exit();
-    build_tables();
+    (hooks.build_tables)();
     STATE.store(LIVE, Ordering::Release);
+    INITS.store(1, Ordering::Release);
+    set_gate();
     Ok(false)
 }
 
-fn open_driver(options: &Options<'_>) {
+/// Finds out whether there are GPUs to use in this life, and else why not.
+fn choose_gpus(options: &Options<'_>) {
+    let found = if options.no_cuda {
+        Err("CUDA not used, as the init options ask".into())
+    } else {
+        open_driver(options)
+            .and_then(|driver| if driver.device_count() > 0 { Ok(()) } else { Err(no_devices()) })
+    };
+    GPUS.store(found.is_ok(), Ordering::Release);
+    give_reason(found.err().unwrap_or_default());
+}
+
+fn open_driver(options: &Options<'_>) -> std::result::Result<&'static Driver, String> {
     // One driver file a process: the one that a former life opened is still there and is used again.
-    if !DRIVER.load(Ordering::Acquire).is_null() {
-        return;
+    if let Some(driver) = opened_driver() {
+        return Ok(driver);
     }
-    if options.no_cuda {
-        *REASON.lock() = "CUDA not used, as the init options ask".into();
-        return;
+    let driver: &'static Driver = Box::leak(Box::new(Driver::load(options.driver_path)?));
+    DRIVER.store(std::ptr::from_ref(driver).cast_mut(), Ordering::Release);
+    Ok(driver)
+}
+
+fn no_devices() -> String {
+    match opened_driver().map_or(0, Driver::version) {
+        0 => "CUDA devices not available".into(),
+        version => format!("CUDA devices not available (Driver {})", show_version(version)),
     }
-    match Driver::load(options.driver_path) {
-        Ok(driver) => {
-            if driver.device_count() == 0 {
-                *REASON.lock() = "CUDA devices not available".into();
-            }
-            DRIVER.store(Box::into_raw(Box::new(driver)), Ordering::Release);
-        }
-        Err(reason) => *REASON.lock() = reason,
+}
+
+/// None of the driver's devices could be described: this life has no GPUs.
+pub fn give_up_gpus() {
+    GPUS.store(false, Ordering::Release);
+    give_reason(no_devices());
+}
+
+fn give_reason(text: String) {
+    // A former one may be being read; there are as many as lives that began differently.
+    if text != reason() {
+        REASON.store(Box::into_raw(Box::new(text)), Ordering::Release);
     }
 }
 
 /// Counts a shutdown. `dismantle` runs with the last one.
 pub fn shutdown(dismantle: impl FnOnce()) -> Result<()> {
-    if is_forked() || EXITING.load(Ordering::Relaxed) {
-        INITS.store(INITS.load(Ordering::Acquire).saturating_sub(1), Ordering::Release);
-        return Ok(());
-    }
-    let _transition = TRANSITION.lock();
+    is_forked();
+    let _transition = TRANSITION.write();
     match INITS.load(Ordering::Acquire) {
         0 if STATE.load(Ordering::Acquire) == NEVER => {
             fail!(NotInitialized, "warp_shutdown without warp_init")
         }
         // Shutting down twice is what orderly clean-up code does.
-        0 => return Ok(()),
+        0 => {}
+        // Whatever is still there ends with the process.
+        before if EXITING.load(Ordering::Relaxed) => INITS.store(before - 1, Ordering::Release),
         1 => {
             STATE.store(SHUT_DOWN, Ordering::Release);
+            INITS.store(0, Ordering::Release);
+            set_gate();
             dismantle();
         }
-        _ => {}
+        before => INITS.store(before - 1, Ordering::Release),
     }
-    INITS.fetch_sub(1, Ordering::AcqRel);
     Ok(())
 }
 
 fn claim_process() {
     OWNER_PID.store(std::process::id(), Ordering::Relaxed);
-    if !OWNER_PAGE.load(Ordering::Acquire).is_null() {
+    if gate().is_some() {
         return;
     }
     // SAFETY: a fresh anonymous page that nobody else has; wiping it on fork touches nothing else.
@@ -115,9 +193,9 @@ fn claim_process() {
         );
         if page != libc::MAP_FAILED {
             if libc::madvise(page, 1, libc::MADV_WIPEONFORK) == 0 {
-                let owner = page.cast::<AtomicU8>();
-                (*owner).store(1, Ordering::Relaxed);
-                OWNER_PAGE.store(owner, Ordering::Release);
+                let gate = page.cast::<Gate>();
+                (*gate).mark.store(OWNER, Ordering::Relaxed);
+                GATE.store(gate, Ordering::Release);
             } else {
                 libc::munmap(page, 1);
             }
@@ -137,18 +215,65 @@ fn watch_exit() {
 
 extern "C" fn exiting() {
     EXITING.store(true, Ordering::SeqCst);
+    set_gate();
 }
 
-/// Whether this process is a fork of the one that initialised.
+/// Whether this process is a fork of the one that initialised. The first to ask in a child puts right what the
+/// fork left behind.
 #[inline]
 pub fn is_forked() -> bool {
-    let page = OWNER_PAGE.load(Ordering::Acquire);
-    if !page.is_null() {
-        // SAFETY: mapped for good by `claim_process`.
-        return unsafe { (*page).load(Ordering::Relaxed) } == 0;
+    if let Some(gate) = gate() {
+        return gate.mark.load(Ordering::Acquire) != OWNER && in_child(&gate.mark);
     }
     let owner = OWNER_PID.load(Ordering::Relaxed);
-    owner != 0 && owner != std::process::id()
+    owner != 0 && owner != std::process::id() && in_child_by_number()
+}
+
+#[cold]
+fn in_child(mark: &AtomicU8) -> bool {
+    loop {
+        match mark.compare_exchange(FORKED, MENDING, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => {
+                mend();
+                mark.store(MENDED, Ordering::Release);
+            }
+            Err(MENDED) => return true,
+            Err(_) => std::thread::yield_now(),
+        }
+    }
+}
+
+/// As `in_child` without a page: the number of the process that was put right, and whether that is done.
+#[cold]
+fn in_child_by_number() -> bool {
+    static MENDED_PID: AtomicU32 = AtomicU32::new(0);
+    static MENDING_PID: AtomicU32 = AtomicU32::new(0);
+    let own = std::process::id();
+    if MENDED_PID.load(Ordering::Acquire) != own {
+        if MENDING_PID.swap(own, Ordering::AcqRel) == own {
+            while MENDED_PID.load(Ordering::Acquire) != own {
+                std::thread::yield_now();
+            }
+        } else {
+            mend();
+            MENDED_PID.store(own, Ordering::Release);
+        }
+    }
+    true
+}
+
+fn mend() {
+    // SAFETY: the marks above let one thread of the child in here, and nobody past them before it is done.
+    unsafe { TRANSITION.replace_in_child(()) };
+    // A parent that was just starting or ending left no life to inherit.
+    if STATE.load(Ordering::Acquire) != LIVE {
+        INITS.store(0, Ordering::Release);
+    }
+    let hook = MEND.load(Ordering::Acquire);
+    if hook != 0 {
+        // SAFETY: only `init` writes it, from a `fn()`.
+        unsafe { std::mem::transmute::<usize, fn()>(hook)() };
+    }
 }
 
 /// Whether the process has begun to exit: nothing is done any more, and frees say that it is fine.
@@ -160,12 +285,23 @@ pub fn is_exiting() -> bool {
 /// An error unless the library is initialised.
 #[inline]
 pub fn require_live() -> Result<()> {
+    if gate().is_some_and(|gate| gate.open.load(Ordering::Acquire) == 1) {
+        Ok(())
+    } else {
+        require_live_slowly()
+    }
+}
+
+#[cold]
+fn require_live_slowly() -> Result<()> {
+    is_forked();
     if STATE.load(Ordering::Acquire) == LIVE && !is_exiting() { Ok(()) } else { Err(not_live()) }
 }
 
 /// Like `require_live`, for what stays possible after shutdown: freeing.
 #[inline]
 pub fn require_once_live() -> Result<()> {
+    is_forked();
     if STATE.load(Ordering::Acquire) != NEVER { Ok(()) } else { Err(not_live()) }
 }
 
@@ -181,9 +317,24 @@ fn not_live() -> crate::error::Error {
     }
 }
 
+/// Whether a free finds everything as usual: initialised once, not forked, not exiting.
+#[inline]
+pub fn frees_as_usual() -> bool {
+    gate().is_some_and(|gate| gate.freeing.load(Ordering::Acquire) == 1)
+}
+
 /// The driver, for a call that is about to use it.
 #[inline]
 pub fn driver() -> Result<&'static Driver> {
+    // SAFETY: NULL or a leaked box.
+    match gate().and_then(|gate| unsafe { gate.driver.load(Ordering::Acquire).as_ref() }) {
+        Some(driver) => Ok(driver),
+        None => driver_slowly(),
+    }
+}
+
+#[cold]
+fn driver_slowly() -> Result<&'static Driver> {
     let driver = DRIVER.load(Ordering::Acquire);
     // SAFETY: set once to a leaked box.
     match unsafe { driver.as_ref() } {
@@ -198,13 +349,28 @@ fn no_driver(absent: bool) -> crate::error::Error {
     if is_exiting() {
         error!(ShutDown, "the process is exiting; no GPU call is made any more")
     } else if absent {
-        error!(NoSuchDevice, "there is no usable GPU: {}", reason())
+        no_gpu()
     } else {
         error!(
             Forked,
             "this process was forked after warpmem was initialised; CUDA cannot be used in it: start workers with spawn, or initialise after the fork"
         )
     }
+}
+
+#[cold]
+fn no_gpu() -> crate::error::Error {
+    crate::error::error!(NoSuchDevice, "there is no usable GPU: {}", reason())
+}
+
+/// The driver, for a call that asks for a GPU by other means than a device of this life.
+pub fn driver_of_gpus() -> Result<&'static Driver> {
+    if GPUS.load(Ordering::Acquire) { driver() } else { Err(no_gpu()) }
+}
+
+/// Whether this life has GPUs, usable at this moment or not.
+pub fn has_gpus() -> bool {
+    GPUS.load(Ordering::Acquire)
 }
 
 /// The driver if one was opened, usable or not.
@@ -215,7 +381,8 @@ pub fn opened_driver() -> Option<&'static Driver> {
 
 /// Why there is no usable GPU; empty when there is one.
 pub fn reason() -> String {
-    REASON.lock().clone()
+    // SAFETY: null, or a leaked string.
+    unsafe { REASON.load(Ordering::Acquire).as_ref() }.cloned().unwrap_or_default()
 }
 
 /// Whether pools start enabled on devices that have them.

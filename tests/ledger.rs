@@ -83,7 +83,7 @@ fn shared_areas_under_random_operations() {
                 let mut round = 0_u64;
                 while Instant::now() < end {
                     round += 1;
-                    let growing = (round / 64) % 2 == 0;
+                    let growing = (round / 64).is_multiple_of(2);
                     for _ in 0..64 {
                         let unit = random.below(UNITS);
                         let base = unit * UNIT;
@@ -283,4 +283,52 @@ fn one_of_racing_inserts_wins() {
     });
     assert_eq!(wins.into_inner(), ROUNDS);
     assert_eq!(ledger.len() as u64, ROUNDS);
+}
+
+/// Children forked while others write find every block that stays, and can go on.
+#[test]
+fn forked_children_go_on() {
+    const STAYING: u64 = 300;
+    let ledger = Ledger::new();
+    for index in 0..STAYING {
+        ledger.insert(Record::new(index * 4096, 64)).expect("free");
+    }
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for thread in 0..3 {
+            let (ledger, done) = (&ledger, &done);
+            scope.spawn(move || {
+                let mut random = Random::new(thread);
+                while !done.load(Relaxed) {
+                    let base = random.below(STAYING) * 4096 + 64 * (2 + random.below(62));
+                    let _ = ledger.insert(Record::new(base, 64));
+                    let _ = ledger.remove(base ^ 64, agree);
+                }
+            });
+        }
+        for _ in 0..25 {
+            // SAFETY: the child calls nothing but the ledger and `_exit`.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: the alarm ends a child that hangs.
+                unsafe { libc::alarm(10) };
+                ledger.after_fork_in_child();
+                let all = (0..STAYING).all(|index| ledger.find(index * 4096 + 63).is_some());
+                let fresh =
+                    (0..500).all(|index| ledger.insert(Record::new((1 << 40) + index * 64, 64)).is_ok());
+                let gone = (0..STAYING).all(|index| ledger.remove(index * 4096, agree).is_ok());
+                // SAFETY: leaves at once, without the parent's exit handlers.
+                unsafe { libc::_exit(if all && fresh && gone { 0 } else { 1 }) };
+            }
+            assert!(child > 0);
+            let mut status = -1;
+            // SAFETY: the child is ours and the pointer is to an integer.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            if status != 0 {
+                done.store(true, Relaxed);
+            }
+            assert_eq!(status, 0, "the child failed or hung");
+        }
+        done.store(true, Relaxed);
+    });
 }

@@ -12,35 +12,43 @@ use crate::handle::Entered;
 use crate::ledger::{Record, RemoveError};
 use crate::runtime;
 use crate::stream::{self, Stream};
+use crate::thread;
 
 /// What the caller says of the block: checked where it is given.
 #[derive(Default)]
-pub struct FreeOptions {
+pub struct FreeOptions<'a> {
     pub size: Option<u64>,
     pub alignment: Option<u64>,
     /// A stream that used the block, added to those that are known.
-    pub stream: Option<Entered<Stream>>,
+    pub stream: Option<&'a Entered<Stream>>,
 }
 
 /// Frees the block that begins at `ptr`. NULL is success. When it fails nothing is freed.
-pub fn free(ptr: u64, options: &FreeOptions) -> Result<()> {
+pub fn free(ptr: u64, options: &FreeOptions<'_>) -> Result<()> {
     if ptr == 0 {
         return Ok(());
     }
-    if runtime::is_exiting() {
-        return Ok(());
-    }
-    runtime::require_once_live()?;
-    let forked = runtime::is_forked();
-    let mut record =
-        LEDGER.remove(ptr, |record| check(record, options)).map_err(|refused| why_not(ptr, refused))?;
+    let forked = if runtime::frees_as_usual() {
+        false
+    } else {
+        if runtime::is_exiting() {
+            return Ok(());
+        }
+        runtime::require_once_live()?;
+        runtime::is_forked()
+    };
+    let me = thread::mine();
+    let mut record = match LEDGER.remove_as(me.number(), ptr, |record| check(record, options)) {
+        Ok(record) => record,
+        Err(refused) => return Err(why_not(ptr, refused)),
+    };
     if Kind::of_record(&record) == Kind::Host {
         builtin::free_host(record.base());
     } else if !forked {
         // A forked child only forgets that it ever saw its parent's memory.
-        release(&mut record, options).inspect_err(|_| keep(record))?;
+        release(me, &mut record, options).inspect_err(|_| keep(record))?;
     }
-    statistics::count_free(&record);
+    statistics::count_free(me, &record);
     Ok(())
 }
 
@@ -49,13 +57,13 @@ pub fn free(ptr: u64, options: &FreeOptions) -> Result<()> {
 fn keep(record: Record) {
     if LEDGER.insert(record).is_err() {
         // The driver has given the address to somebody else: it was freed after all.
-        statistics::count_free(&record);
+        statistics::count_free(thread::mine(), &record);
         forget_holds(&record);
     }
 }
 
 #[inline]
-fn check(record: &Record, options: &FreeOptions) -> Result<()> {
+fn check(record: &Record, options: &FreeOptions<'_>) -> Result<()> {
     if let Some(size) = options.size
         && size != record.size()
     {
@@ -107,7 +115,8 @@ fn why_not(ptr: u64, refused: RemoveError<Error>) -> Error {
 
 /// Gives the memory of a removed record back to where it came from. When it fails nothing was freed, and the
 /// record says which streams it still holds.
-fn release(record: &mut Record, options: &FreeOptions) -> Result<()> {
+#[inline]
+fn release(me: &'static thread::Record, record: &mut Record, options: &FreeOptions<'_>) -> Result<()> {
     let owner = match Kind::of_record(record) {
         Kind::Pinned => device::at(record.context() as u16).ok_or_else(|| super::lost_record(record))?,
         _ => super::device_of(record)?,
@@ -124,7 +133,7 @@ fn release(record: &mut Record, options: &FreeOptions) -> Result<()> {
         && options.stream.is_none()
         && record.flags() & (HOLDS_STREAM | USED_ELSEWHERE) == HOLDS_STREAM
         && (record.flags() & PER_THREAD == 0 || stream::is_this_thread(uses::own_thread(record)))
-        && let Some(stream) = stream::enter_held(record.stream())
+        && let Some(stream) = stream::enter_held(me, record.stream())
     {
         release_on_own_stream(driver, owner, record, stream)
     } else {
@@ -155,8 +164,8 @@ fn release_on_own_stream(
     };
     match freed {
         Ok(()) => {
-            drop(stream);
-            release_hold(record);
+            // SAFETY: the record had the hold and is gone.
+            unsafe { stream.leave_releasing() };
             Ok(())
         }
         Err(f) => {
@@ -182,7 +191,7 @@ fn release_after_all(
     driver: &'static Driver,
     owner: &'static Device,
     record: &mut Record,
-    options: &FreeOptions,
+    options: &FreeOptions<'_>,
 ) -> Result<()> {
     let _context = owner.enter(driver)?;
     let _relaxed = driver.relax_capture().map_err(|f| owner.error(driver, f))?;
@@ -193,7 +202,7 @@ fn release_after_all(
     if record.flags() & USED_ELSEWHERE != 0 {
         after.extend(uses::take(record.base()));
     }
-    if let Some(stream) = &options.stream {
+    if let Some(stream) = options.stream {
         after.push(Use::on(stream));
     }
     // The holds are the list's from here on, and gone when the free fails: then the uses were over.
@@ -212,8 +221,7 @@ fn release_after_all(
 fn release_lost(driver: &'static Driver, lost: &'static Device, record: &Record) -> Result<()> {
     let native = builtin::take_native(record);
     if Kind::of_record(record) == Kind::CudaMempool
-        && let Some(heir) = device::primary_of(lost.ordinal())
-        && heir.has_context()
+        && let Some(heir) = device::heir_of(lost)
         && let Ok(_context) = heir.enter(driver)
         && let Ok(_relaxed) = driver.relax_capture()
     {
@@ -221,10 +229,4 @@ fn release_lost(driver: &'static Driver, lost: &'static Device, record: &Record)
     }
     forget_holds(record);
     Ok(())
-}
-
-#[inline]
-fn release_hold(record: &Record) {
-    // SAFETY: the record had the hold and is gone.
-    unsafe { stream::release_hold(record.stream()) };
 }

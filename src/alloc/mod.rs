@@ -9,11 +9,11 @@ mod statistics;
 mod tag;
 mod uses;
 
-pub use describe::{PointerInfo, describe};
+pub use describe::describe;
 pub use free::{FreeOptions, free};
 pub use parked::{look_at_all, poll};
-pub use statistics::{Statistics, reset_peak, statistics};
-pub use tag::{intern, tag_name};
+pub use statistics::{reset_peak, statistics};
+pub use tag::intern;
 pub use uses::{record_use, record_use_of};
 
 use crate::device::Device;
@@ -22,6 +22,7 @@ use crate::handle::Entered;
 use crate::ledger::{InsertError, Ledger, Record};
 use crate::log::log;
 use crate::stream::{self, Stream};
+use crate::thread;
 
 /// Every live block of the process. Never dropped.
 static LEDGER: Ledger = Ledger::new();
@@ -121,14 +122,14 @@ const PER_THREAD: u16 = 8;
 
 /// What a caller asks for.
 #[derive(Default)]
-pub struct Request {
+pub struct Request<'a> {
     pub size: u64,
     /// 0 for the kind's own, else a power of two.
     pub alignment: u64,
     /// `None` for the device's choice.
     pub kind: Option<Kind>,
     /// `None` for the current stream of the device.
-    pub stream: Option<Entered<Stream>>,
+    pub stream: Option<&'a Entered<Stream>>,
     pub tag: u32,
 }
 
@@ -139,7 +140,7 @@ const NATURAL_ALIGNMENT: u64 = 256;
 const HOST_ALIGNMENT: u64 = 64;
 
 /// Serves a request. Size 0 is success with address 0, and nobody is asked.
-pub fn allocate(device: &'static Device, request: Request) -> Result<u64> {
+pub fn allocate(device: &'static Device, request: Request<'_>) -> Result<u64> {
     let Request { size, alignment, kind, stream, tag } = request;
     if size > LARGEST {
         fail!(SizeOverflow, "{size} bytes is more than any address space has (the limit is 2^63 - 1)");
@@ -151,7 +152,7 @@ pub fn allocate(device: &'static Device, request: Request) -> Result<u64> {
         fail!(SizeOverflow, "{size} bytes aligned to {alignment} is more than any address space has");
     }
     let kind = choose(device, kind)?;
-    if let Some(stream) = &stream
+    if let Some(stream) = stream
         && !std::ptr::eq(stream.device(), device)
     {
         fail!(
@@ -215,11 +216,12 @@ fn choose(device: &Device, asked: Option<Kind>) -> Result<Kind> {
 
 /// Enters a new block in the ledger. Memory that the driver gave while we thought it in use shows that the old
 /// block was freed behind our back: its record is stale.
-fn enter(record: Record) -> Result<()> {
+#[inline]
+fn enter(me: &'static thread::Record, record: &Record) -> Result<()> {
     loop {
-        match LEDGER.insert(record) {
+        match LEDGER.insert_as(me.number(), record) {
             Ok(()) => return Ok(()),
-            Err(InsertError::Overlap(overlap)) => drop_stale(&overlap.0, &record),
+            Err(InsertError::Overlap(overlap)) => drop_stale(&overlap.0, record),
             Err(InsertError::OutOfMemory) => fail!(OutOfMemory, "no host memory for the record of a block"),
             Err(InsertError::AddressRange) => {
                 fail!(
@@ -245,7 +247,7 @@ fn drop_stale(old: &Record, new: &Record) {
             old.base()
         );
         statistics::count_stale(&old);
-        statistics::count_free(&old);
+        statistics::count_free(thread::mine(), &old);
         forget_holds(&old);
         // A new block at the same address has entered its own padding already.
         if old.base() != new.base() {
@@ -273,13 +275,6 @@ fn device_of(record: &Record) -> Result<&'static Device> {
 #[cold]
 fn lost_record(record: &Record) -> Error {
     error!(Internal, "the record of {:#x} names no device", record.base())
-}
-
-/// Blocks of the device that are live now.
-pub fn live_blocks(device: &Device) -> u64 {
-    let mut count = 0;
-    LEDGER.for_each(|record| count += u64::from(record.device() == device.index()));
-    count
 }
 
 /// The record of the block that an address lies in.
@@ -319,7 +314,12 @@ impl Block {
     }
 }
 
-/// After a fork, in the child: what other threads of the parent were doing to the ledger is forgotten.
-pub fn after_fork_in_child() {
+/// After a fork, in the child: what other threads of the parent were doing to the ledger and the tags is forgotten.
+///
+/// # Safety
+/// As `Lock::replace_in_child`.
+pub unsafe fn mend_in_child() {
     LEDGER.after_fork_in_child();
+    // SAFETY: the caller's promise.
+    unsafe { tag::mend_in_child() };
 }

@@ -12,6 +12,7 @@ use crate::ledger::Record;
 use crate::log::log;
 use crate::runtime;
 use crate::stream::{self, Ended};
+use crate::thread;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::OnceLock;
@@ -106,7 +107,7 @@ fn is_over(driver: &Driver, wait: &mut Wait) -> std::result::Result<bool, Failur
     if let Some(event) = wait.event {
         return driver.event_is_done(event);
     }
-    if let Some(stream) = stream::enter_held(wait.of.held) {
+    if let Some(stream) = stream::enter_held(thread::mine(), wait.of.held) {
         let place = marked_on(&stream, &wait.of);
         if stream::is_capturing(driver, place)? {
             return Ok(false);
@@ -201,7 +202,7 @@ fn try_join(
 ) -> std::result::Result<(), ()> {
     let reclaim = reclaim_stream(owner, driver).map_err(drop)?;
     for of in uses {
-        if let Some(stream) = stream::enter_held(of.held) {
+        if let Some(stream) = stream::enter_held(thread::mine(), of.held) {
             let device = stream.device();
             let place = marked_on(&stream, of);
             let _context = device.enter(driver).map_err(drop)?;

@@ -7,6 +7,7 @@ use crate::handle::Entered;
 use crate::ledger::Record;
 use crate::runtime;
 use crate::stream::{self, Stream};
+use crate::thread;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
@@ -82,7 +83,8 @@ pub fn record_use_of(address: u64, stream: &Entered<Stream>) -> Result<()> {
 
 fn note(record: &Record, stream: &Entered<Stream>) {
     let kind = Kind::of_record(record);
-    if kind == Kind::Host || !stream.device().is_cuda() {
+    // In a forked child nothing of a GPU is freed, so nothing has to be noted.
+    if kind == Kind::Host || !stream.device().is_cuda() || runtime::is_forked() {
         return;
     }
     let own = record.flags() & super::HOLDS_STREAM != 0 && record.stream() == stream.index();
@@ -118,7 +120,7 @@ fn forget_the_gone(uses: &mut Vec<Use>) {
         // SAFETY: the use has a hold.
         let stream = unsafe { stream::held(of.held) };
         stream.device().is_lost()
-            || stream::enter_held(of.held).is_none()
+            || stream::enter_held(thread::mine(), of.held).is_none()
                 && stream
                     .device()
                     .enter(driver)
@@ -130,11 +132,4 @@ fn forget_the_gone(uses: &mut Vec<Use>) {
 /// Takes the list of a block that is going away; the holds are the caller's.
 pub fn take(base: u64) -> Vec<Use> {
     shard(base).lock().as_mut().and_then(|uses| uses.remove(&base)).unwrap_or_default()
-}
-
-/// Puts a list back that was taken for a free that did not come to pass.
-pub fn put_back(base: u64, uses: Vec<Use>) {
-    if !uses.is_empty() {
-        shard(base).lock().get_or_insert_with(HashMap::new).entry(base).or_default().extend(uses);
-    }
 }

@@ -40,7 +40,7 @@ pub fn default_device() -> Result<&'static Device> {
 /// The device of the context that is current, else the first GPU, else the CPU.
 #[cold]
 fn work_out() -> Result<&'static Device> {
-    let current = runtime::driver()
+    let current = runtime::driver_of_gpus()
         .ok()
         .and_then(|driver| Some((driver, driver.current_context().ok().filter(|c| !c.is_null())?)))
         .and_then(|(driver, context)| super::of_context(driver, context));

@@ -8,8 +8,8 @@ mod table;
 pub use choice::{default_device, for_thread, set_default, set_for_thread};
 pub use report::report;
 pub use table::{
-    PerDevice, all, at, build, by_alias, cuda_count, dismantle, from_context, from_handle, of_context,
-    primary_of, remove,
+    PerDevice, all, at, build, by_alias, cuda_count, dismantle, ever_made, from_context, from_handle,
+    heir_of, mend_in_child, of_context, primary_of, remove,
 };
 
 use crate::driver::{ContextGuard, DeviceFacts, Driver, Failure, RawContext, RawPool};
@@ -18,7 +18,7 @@ use crate::handle::{Handle, Tag, encode};
 use crate::log::log;
 use crate::runtime;
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// One device. Never freed: records and calls refer to it for as long as the process lives.
 pub struct Device {
@@ -30,6 +30,8 @@ pub struct Device {
     foreign: bool,
     /// Whether its handle is good.
     live: AtomicBool,
+    /// The life of the table that the handle belongs to.
+    life: AtomicU32,
     /// Its context died: what was allocated there is gone.
     lost: AtomicBool,
     context: AtomicPtr<std::ffi::c_void>,
@@ -49,6 +51,7 @@ impl Device {
             cuda,
             foreign: false,
             live: AtomicBool::new(true),
+            life: AtomicU32::new(table::life()),
             lost: AtomicBool::new(false),
             context: AtomicPtr::new(std::ptr::null_mut()),
             context_id: AtomicU64::new(0),
@@ -64,7 +67,15 @@ impl Device {
     }
 
     pub fn handle(&self) -> Handle {
-        encode(Tag::Device, u32::from(self.index), 0)
+        encode(Tag::Device, u32::from(self.index), self.life.load(Ordering::Acquire))
+    }
+
+    /// A later life of the library takes it up again, under a new handle.
+    fn begin_life(&self) {
+        self.mempool_enabled
+            .store(self.cuda && self.facts.memory_pools && runtime::mempools_at_init(), Ordering::Relaxed);
+        self.life.store(table::life(), Ordering::Release);
+        self.live.store(true, Ordering::Release);
     }
 
     pub fn alias(&self) -> &str {
@@ -143,11 +154,48 @@ impl Device {
         self.context_id.load(Ordering::Acquire)
     }
 
-    /// The device's context; the primary one is retained at the first call.
+    /// The device's context; the primary one is retained at the first call. An error when it died behind the
+    /// library's back. The handle alone does not tell, since the next context of the GPU may get the same.
     #[inline]
     pub fn context(&self, driver: &Driver) -> Result<RawContext> {
         let context = RawContext(self.context.load(Ordering::Acquire));
-        if context.is_null() { self.acquire_context(driver) } else { Ok(context) }
+        if context.is_null() {
+            return self.acquire_context(driver);
+        }
+        match driver.context_id(context) {
+            Ok(id) if id == self.context_id() => Ok(context),
+            answer => Err(self.context_is_gone(driver, answer)),
+        }
+    }
+
+    #[cold]
+    fn context_is_gone(&self, driver: &Driver, answer: std::result::Result<u64, Failure>) -> Error {
+        match answer {
+            Err(f) if f.is_driver_gone() || !(f.is_context_gone() || f.is_invalid_context()) => {
+                driver.error(f).context(format_args!("on \"{}\"", self.alias))
+            }
+            Err(f) => {
+                self.lose();
+                self.lost_error().with_driver_code(f.code)
+            }
+            Ok(_) => {
+                self.lose();
+                self.lost_error()
+            }
+        }
+    }
+
+    /// From now on the device is lost, and its GPU gets a fresh one.
+    fn lose(&self) {
+        if !self.lost.swap(true, Ordering::AcqRel) {
+            log!(Warning, "device \"{}\" is lost: its context is gone", self.alias);
+            table::replace_lost(self);
+        }
+    }
+
+    /// Whether its context, if it has one, is still the one that it was made with.
+    fn is_whole(&self, driver: &Driver) -> bool {
+        !self.has_context() || self.context(driver).is_ok() || !self.is_lost()
     }
 
     #[cold]
@@ -223,11 +271,10 @@ impl Device {
         }
         match driver.context_id(context) {
             Ok(id) if id == self.context_id() => false,
+            // The whole driver is gone, and with it everybody's devices.
+            Err(f) if f.is_driver_gone() => false,
             _ => {
-                if !self.lost.swap(true, Ordering::AcqRel) {
-                    log!(Warning, "device \"{}\" is lost: its context is gone", self.alias);
-                    table::replace_lost(self);
-                }
+                self.lose();
                 true
             }
         }

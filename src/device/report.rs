@@ -12,16 +12,11 @@ pub fn report() -> Result<String> {
     runtime::require_live()?;
     let devices = super::all();
     let mut text = format!("warpmem {} initialized:\n", env!("CARGO_PKG_VERSION"));
-    let opened = runtime::opened_driver();
-    match opened {
-        Some(driver) if driver.device_count() > 0 => {
+    match runtime::opened_driver() {
+        Some(driver) if runtime::has_gpus() => {
             let _ = writeln!(text, "   CUDA Driver {}", show_version(driver.version()));
         }
-        Some(driver) => {
-            let _ =
-                writeln!(text, "   CUDA devices not available (Driver {})", show_version(driver.version()));
-        }
-        None => {
+        _ => {
             let _ = writeln!(text, "   {}", runtime::reason());
         }
     }
@@ -32,8 +27,7 @@ pub fn report() -> Result<String> {
     }
     let gpus: Vec<_> = devices.into_iter().filter(|d| d.is_cuda()).collect();
     if gpus.len() > 1
-        && let Some(driver) = opened
-        && runtime::driver().is_ok()
+        && let Ok(driver) = runtime::driver()
     {
         peers(&mut text, driver, &gpus);
     }

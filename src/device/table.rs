@@ -3,11 +3,10 @@
 use super::Device;
 use crate::driver::{DeviceFacts, Driver, RawContext};
 use crate::error::{Result, error, fail};
+use crate::fork::Lock;
 use crate::handle::{self, Handle, Tag};
 use crate::log::log;
 use crate::runtime;
-use parking_lot::RwLock;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// As many devices as a process may ever make, foreign contexts and re-inits included.
@@ -16,8 +15,9 @@ const CAPACITY: usize = 1 << 16;
 /// Every device ever made, by index. Untouched pages of it cost nothing.
 static BY_INDEX: [AtomicPtr<Device>; CAPACITY] = [const { AtomicPtr::new(std::ptr::null_mut()) }; CAPACITY];
 static NEXT: AtomicU32 = AtomicU32::new(0);
+static LIFE: AtomicU32 = AtomicU32::new(0);
 /// The live ones in the order of the report: CPU, primary contexts by ordinal, foreign contexts.
-static LISTED: RwLock<Vec<&'static Device>> = RwLock::new(Vec::new());
+static LISTED: Lock<Vec<&'static Device>> = Lock::new(Vec::new());
 
 /// One value a device, made at first use.
 pub struct PerDevice<T: 'static> {
@@ -73,28 +73,50 @@ fn add(make: impl FnOnce(u16) -> Device) -> Result<&'static Device> {
     Ok(unsafe { &*device })
 }
 
-/// Fills the table at init: the CPU and every GPU that the driver shows. Makes no context.
+/// Fills the table at init: the CPU and every GPU that the driver shows. Makes no context. A device that a former
+/// life had is the same device under a new handle: its context, its counts and what it lists go on.
 pub fn build() {
+    LIFE.fetch_add(1, Ordering::Relaxed);
     let mut listed = Vec::new();
-    let cpu = DeviceFacts { name: cpu_name(), ordinal: -1, ..Default::default() };
-    if let Ok(device) = add(|index| Device::new(index, "cpu".into(), cpu, false)) {
-        listed.push(device);
-    }
-    if let Ok(driver) = runtime::driver() {
-        for ordinal in 0..driver.device_count() {
-            match driver.device_facts(ordinal) {
-                Ok(facts) => {
-                    let alias = format!("cuda:{ordinal}");
-                    if let Ok(device) = add(|index| Device::new(index, alias, facts, true)) {
-                        listed.push(device);
-                    }
-                }
-                Err(failure) => log!(Error, "GPU {ordinal} is left out: {}", driver.describe(failure)),
-            }
+    let cpu = ever_made().find(|device| !device.cuda);
+    let made = || {
+        let facts = DeviceFacts { name: cpu_name(), ordinal: -1, ..Default::default() };
+        add(|index| Device::new(index, "cpu".into(), facts, false)).ok()
+    };
+    listed.extend(cpu.map(revive).or_else(made));
+    if runtime::has_gpus() {
+        let count = runtime::opened_driver().map_or(0, Driver::device_count);
+        listed.extend((0..count).filter_map(|ordinal| gpu(ordinal, count)));
+        if listed.len() == 1 {
+            runtime::give_up_gpus();
         }
     }
     *LISTED.write() = listed;
     super::choice::reset();
+}
+
+/// The GPU's device of a former life, or a new one; `None` when the driver cannot describe it.
+fn gpu(ordinal: i32, count: i32) -> Option<&'static Device> {
+    let driver = runtime::driver();
+    let kept =
+        ever_made().find(|device| device.is_primary() && device.ordinal() == ordinal && !device.is_lost());
+    if let Some(device) = kept.filter(|device| driver.as_ref().map_or(true, |driver| device.is_whole(driver)))
+    {
+        return Some(revive(device));
+    }
+    let driver = driver.ok()?;
+    match driver.device_facts(ordinal) {
+        Ok(facts) => add(|index| Device::new(index, format!("cuda:{ordinal}"), facts, true)).ok(),
+        Err(failure) => {
+            log!(Error, "GPU {ordinal} of {count} is left out: {}", driver.describe(failure));
+            None
+        }
+    }
+}
+
+fn revive(device: &'static Device) -> &'static Device {
+    device.begin_life();
+    device
 }
 
 /// Makes every device's handle stale.
@@ -102,6 +124,29 @@ pub fn dismantle() {
     for device in LISTED.write().drain(..) {
         device.live.store(false, Ordering::Release);
     }
+}
+
+/// Every device that this process ever made, in the order they came.
+pub fn ever_made() -> impl Iterator<Item = &'static Device> {
+    (0..NEXT.load(Ordering::Acquire).min(CAPACITY as u32)).filter_map(|index| at(index as u16))
+}
+
+/// The number of this life of the table, which handles carry.
+pub(super) fn life() -> u32 {
+    LIFE.load(Ordering::Relaxed)
+}
+
+/// After a fork, in the child.
+///
+/// # Safety
+/// As `Lock::replace_in_child`.
+pub unsafe fn mend_in_child() {
+    let (mut listed, foreign): (Vec<_>, Vec<_>) =
+        ever_made().filter(|device| device.is_live()).partition(|device| !device.foreign);
+    listed.sort_by_key(|device| device.ordinal());
+    listed.extend(foreign);
+    // SAFETY: the caller's promise.
+    unsafe { LISTED.replace_in_child(listed) };
 }
 
 /// The device that a record's index names.
@@ -117,10 +162,11 @@ pub fn from_handle(handle: Handle) -> Result<&'static Device> {
     if handle == 0 {
         return super::default_device();
     }
-    let device = handle::decode(Tag::Device, handle)
-        .filter(|(slot, generation)| *generation == 0 && (*slot as usize) < CAPACITY)
+    let named = handle::decode(Tag::Device, handle)
+        .filter(|(slot, _)| (*slot as usize) < CAPACITY)
         .and_then(|(slot, _)| at(slot as u16));
-    match device {
+    // A handle of a former life differs in its generation.
+    match named.filter(|device| device.handle() == handle) {
         Some(device) if device.is_live() => Ok(device),
         Some(device) if device.is_lost() => Err(device.lost_error()),
         _ => Err(handle::invalid(Tag::Device, handle)),
@@ -142,24 +188,52 @@ pub fn primary_of(ordinal: i32) -> Option<&'static Device> {
     LISTED.read().iter().copied().find(|d| d.is_primary() && d.ordinal() == ordinal)
 }
 
+/// A device of the same GPU that is there, one whose context exists if there is such.
+pub fn heir_of(lost: &Device) -> Option<&'static Device> {
+    let listed = LISTED.read();
+    let same = |device: &&&Device| device.cuda && device.ordinal() == lost.ordinal();
+    listed.iter().filter(same).find(|device| device.has_context()).or(listed.iter().find(same)).copied()
+}
+
 /// The device of an alias: `cpu`, `cuda:N`, `cuda:N.K`, a name given at registration, or `cuda`.
 pub fn by_alias(alias: &str) -> Result<&'static Device> {
     if alias == "cuda" {
         return current_cuda();
     }
-    if let Some(device) = LISTED.read().iter().copied().find(|d| d.alias == alias) {
+    let listed = || LISTED.read().iter().copied().find(|d| d.alias == alias);
+    if let Some(device) = listed().and_then(|device| fresh(device, listed)) {
         return Ok(device);
     }
     let known: Vec<_> = all().iter().map(|d| format!("\"{}\"", d.alias)).collect();
     let reason = runtime::reason();
     let why = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
-    fail!(NoSuchDevice, "Invalid device identifier \"{alias}\": there is {}{why}", known.join(", "))
+    fail!(NoSuchDevice, "Invalid device identifier \"{}\": there is {}{why}", shown(alias), known.join(", "))
+}
+
+/// A name as far as a message has room for it.
+fn shown(alias: &str) -> String {
+    const ROOM: usize = 64;
+    match alias.char_indices().nth(ROOM) {
+        Some((end, _)) => format!("{}…", &alias[..end]),
+        None => alias.into(),
+    }
+}
+
+/// The device, unless its context died without anybody having noticed: then what is in its place.
+fn fresh(
+    device: &'static Device,
+    find_again: impl FnOnce() -> Option<&'static Device>,
+) -> Option<&'static Device> {
+    match runtime::driver() {
+        Ok(driver) if device.cuda && !device.is_whole(driver) => find_again(),
+        _ => Some(device),
+    }
 }
 
 /// What `cuda` means: the device of the current context, registered now if it is new; else the default device
 /// if that is a GPU, else the first GPU.
 fn current_cuda() -> Result<&'static Device> {
-    let driver = runtime::driver()?;
+    let driver = runtime::driver_of_gpus()?;
     let current = driver.current_context().map_err(|f| driver.error(f))?;
     if !current.is_null() {
         return from_context(current, None);
@@ -184,7 +258,7 @@ pub fn of_context(driver: &Driver, context: RawContext) -> Option<&'static Devic
 /// A primary context that other code made and that we have not acquired yet.
 fn unused_primary(driver: &Driver, context: RawContext) -> Option<&'static Device> {
     let ordinal = ordinal_of(driver, context).ok()?;
-    let device = primary_of(ordinal)?;
+    let device = primary_of(ordinal).and_then(|device| fresh(device, || primary_of(ordinal)))?;
     if device.has_context() || !driver.primary_context_is_active(device.facts.device).ok()? {
         return None;
     }
@@ -202,7 +276,7 @@ fn ordinal_of(driver: &Driver, context: RawContext) -> Result<i32> {
 /// The device of a context that may be somebody else's: known ones as they are, a new one registered as
 /// `cuda:N.K` or under the alias given.
 pub fn from_context(context: RawContext, alias: Option<&str>) -> Result<&'static Device> {
-    let driver = runtime::driver()?;
+    let driver = runtime::driver_of_gpus()?;
     if context.is_null() {
         fail!(InvalidArgument, "the context is NULL; make one current, or give the one to register");
     }
@@ -303,14 +377,11 @@ pub(super) fn replace_lost(lost: &Device) {
 }
 
 fn cpu_name() -> String {
-    static NAME: OnceLock<String> = OnceLock::new();
-    let read = || {
-        std::fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
-            let line = text.lines().find(|line| line.starts_with("model name"))?;
-            Some(line.split_once(':')?.1.trim().to_owned())
-        })
-    };
-    NAME.get_or_init(|| read().filter(|name| !name.is_empty()).unwrap_or_else(|| "CPU".into())).clone()
+    let model = std::fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
+        let line = text.lines().find(|line| line.starts_with("model name"))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    });
+    model.filter(|name| !name.is_empty()).unwrap_or_else(|| "CPU".into())
 }
 
 /// Available and total bytes of host memory.

@@ -11,10 +11,10 @@ mod stream;
 mod table;
 
 pub use code::Failure;
-pub use context::{ContextGuard, RelaxedCapture};
+pub use context::ContextGuard;
 pub use device::DeviceFacts;
 pub use memory::FillValue;
-pub use pointer::{MemoryClass, PointerFacts};
+pub use pointer::MemoryClass;
 pub use stream::CaptureStatus;
 
 use crate::error::{Error, Status};
@@ -142,6 +142,12 @@ impl Driver {
                 .map_err(|f| format!("CUDA driver failed to initialize ({})", driver.describe(f)))?;
         }
         Ok(driver)
+    }
+
+    /// Whether the driver has been taken down, as it is late in a process's exit.
+    #[cold]
+    pub fn is_gone(&self) -> bool {
+        self.current_context().is_err_and(|f| f.is_driver_gone())
     }
 
     /// As the driver counts: 13000 is 13.0.

@@ -6,7 +6,7 @@
 use super::boundary::{Grows, flags, guard, optional_out, options, out, put_text, text};
 use super::status::warp_status;
 use crate::error::{Result, fail};
-use crate::{alloc, device, handle, log, runtime, stream};
+use crate::{alloc, device, handle, log, runtime, stream, thread};
 use std::ffi::{c_char, c_void};
 
 /// How grave a message is. A callback is given its level and everything graver.
@@ -87,16 +87,29 @@ pub unsafe extern "C" fn warp_init(
                 None => Ok(()),
             }
         };
-        let late = runtime::init(&start, || {
+        let build_tables = || {
             // Before the tables, so that what is odd about a device can be told.
             let _ = set_log();
             device::build();
-        })?;
+        };
+        let late = runtime::init(&start, runtime::Hooks { build_tables, mend_in_child })?;
         if let Some(ignored) = ignored {
             ignored.put(u8::from(late));
         }
         Ok(())
     })
+}
+
+/// Puts every room right that the CPU's path goes through.
+fn mend_in_child() {
+    // SAFETY: called once in the child of a fork, while no other thread of it is in the library.
+    unsafe {
+        thread::after_fork_in_child();
+        log::mend_in_child();
+        device::mend_in_child();
+        stream::mend_in_child();
+        alloc::mend_in_child();
+    }
 }
 
 /// Ends what a warp_init() began. With the last one all handles become stale and nothing new can be made; blocks
@@ -222,7 +235,11 @@ pub unsafe extern "C" fn warp_log_set_callback(
     user: *mut c_void,
     level: warp_log_level,
 ) -> warp_status {
-    guard(|| log::set(unwinding(callback), user, level))
+    guard(|| {
+        // A child of a fork takes its locks from who is gone before it waits for any.
+        runtime::is_forked();
+        log::set(unwinding(callback), user, level)
+    })
 }
 
 /// The same function, called through an ABI that lets a foreign exception reach our shim.

@@ -226,11 +226,12 @@ pub unsafe extern "C" fn warp_alloc_with(
         let out = self::out(out, "out")?;
         let device = found_device(device)?;
         let given_options = self::options(options)?;
+        let stream = given(given_options.stream)?;
         let request = Request {
             size,
             alignment: given_options.alignment,
             kind: kind_of(given_options.kind)?,
-            stream: given(given_options.stream)?,
+            stream: stream.as_ref(),
             tag: text(given_options.tag).map_or(0, alloc::intern),
         };
         out.put(pointer(alloc::allocate(device, request)?));
@@ -263,10 +264,11 @@ pub unsafe extern "C" fn warp_free_with(ptr: *mut c_void, options: *const warp_f
     guard(|| {
         let given_options = self::options(options)?;
         let nonzero = |value: u64| (value != 0).then_some(value);
+        let stream = given(given_options.stream)?;
         let options = FreeOptions {
             size: nonzero(given_options.size),
             alignment: nonzero(given_options.alignment),
-            stream: given(given_options.stream)?,
+            stream: stream.as_ref(),
         };
         alloc::free(address(ptr), &options)
     })
@@ -356,7 +358,7 @@ pub unsafe extern "C" fn warp_memory_fill(
         if pattern_size > i64::MAX as u64 {
             fail!(SizeOverflow, "a pattern of {pattern_size} bytes is more than any address space has");
         }
-        copy::fill(address(ptr), size, (address(pattern), pattern_size), given(stream)?)
+        copy::fill(address(ptr), size, (address(pattern), pattern_size), given(stream)?.as_ref())
     })
 }
 
@@ -380,7 +382,7 @@ pub unsafe extern "C" fn warp_memory_copy(
 ) -> warp_status {
     guard(|| {
         runtime::require_live()?;
-        copy::copy(address(dest), address(src), size, given(stream)?)
+        copy::copy(address(dest), address(src), size, given(stream)?.as_ref())
     })
 }
 

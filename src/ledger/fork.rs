@@ -1,23 +1,50 @@
 //! What a forked child does with a ledger whose other threads are gone.
 
 use super::Ledger;
-use super::inner::Link;
+use super::inner::{Link, Node};
 use super::record::Record;
+use super::tree::MAX_DEPTH;
 
 impl Ledger {
     /// Makes the ledger usable in the child of a fork, where a thread of the parent may have been in the middle of a
     /// write and will never finish it. To be called once, in the child, before its first other call of the ledger and
     /// while the child has one thread. Not from inside a closure that the ledger runs.
     ///
-    /// If no lock was held at the fork nothing is done but look. Else the tree is built anew from the slots of all
-    /// leaves, each of which is either free or whole at any moment: records whose insert or removal was under way are in
-    /// or out, all others are in. Only an [update](Ledger::update) that was under way may have changed some of a record's
-    /// fields and not yet the others. If there is no memory for that the ledger is empty.
+    /// A fork copies memory page by page while the parent's other threads still write, so an absent lock proves nothing:
+    /// the tree is read through once, and if it is whole it stays. Else it is built anew from the slots of all leaves:
+    /// records whose insert or removal was under way are in or out, all others are in. Only an
+    /// [update](Ledger::update) that was under way may have changed some of a record's fields and not yet the others. If
+    /// there is no memory for that the ledger is empty.
     pub fn after_fork_in_child(&self) {
-        if !self.root.version.is_locked() && !self.leaves.any_lock_held() && !self.inners.any_lock_held() {
-            return;
+        let locked =
+            self.root.version.is_locked() || self.leaves.any_lock_held() || self.inners.any_lock_held();
+        let root = self.root.link.load();
+        if locked || !(root == Link::NONE || self.is_whole(root, 0, u64::MAX, MAX_DEPTH)) {
+            self.rebuild();
+        } else {
+            // A list may be older than the tree and still have a node that is in use: better lose the free ones.
+            self.leaves.forget_free();
+            self.inners.forget_free();
         }
-        self.rebuild();
+    }
+
+    /// Whether the tree below `link` is one that a ledger at rest could have.
+    fn is_whole(&self, link: Link, low: u64, high: u64, depth: usize) -> bool {
+        match self.node(link) {
+            Some(Node::Leaf(leaf)) => {
+                low <= high && (leaf.low(), leaf.high()) == (low, high) && leaf.is_whole()
+            }
+            Some(Node::Inner(inner)) if depth > 0 => {
+                let count = inner.count();
+                count > 0
+                    && (0..count).all(|at| {
+                        let first = if at == 0 { low } else { inner.part(at - 1) };
+                        let last = if at + 1 == count { high } else { inner.part(at).wrapping_sub(1) };
+                        self.is_whole(inner.child(at), first, last, depth - 1)
+                    })
+            }
+            _ => false,
+        }
     }
 
     pub(super) fn rebuild(&self) {

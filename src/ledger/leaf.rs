@@ -98,7 +98,7 @@ impl Leaf {
     }
 
     #[inline]
-    fn slot_at(&self, position: usize) -> usize {
+    pub(super) fn slot_at(&self, position: usize) -> usize {
         let word = self.order[(position / 8) % ORDER_WORDS].load(Relaxed);
         (word >> (position % 8 * 8)) as usize % SLOTS
     }
@@ -350,6 +350,21 @@ impl Leaf {
         (0..SLOTS).map(|slot| self.record_in(slot)).filter(|record| record.size() != 0)
     }
 
+    /// Whether order, count and slots agree and the records lie apart and between the fences.
+    pub(super) fn is_whole(&self) -> bool {
+        let mut order = self.order();
+        order.sort_unstable();
+        let mut next = Some(self.low());
+        let apart = (0..self.count()).all(|position| {
+            let record = self.record_at(position);
+            let fits = next.is_some_and(|next| record.base() >= next)
+                && record.last().is_some_and(|last| last <= self.high());
+            next = record.last().and_then(|last| last.checked_add(1));
+            fits
+        });
+        order == IN_PLACE && apart && self.live_slots().count() == self.count()
+    }
+
     /// A leaf outside the tree is linked to the next one through the word of its first base.
     pub(super) fn link_word(&self) -> &AtomicU64 {
         &self.bases[0]
@@ -358,13 +373,30 @@ impl Leaf {
     /// Asks for the lines a lookup will need, all at once instead of one after the other.
     #[inline]
     pub(super) fn prefetch(&self) {
-        #[cfg(target_arch = "x86_64")]
         for line in self.bases.chunks(8) {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: a prefetch does not access memory in the sense of the language, and the address is this leaf's.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+            prefetch_line(line.as_ptr().cast());
         }
     }
+
+    /// Asks for all lines of a leaf in which record after record will come or go.
+    pub(super) fn prefetch_whole(&self) {
+        let start: *const u8 = std::ptr::from_ref(self).cast();
+        for offset in (0..size_of::<Self>()).step_by(64) {
+            prefetch_line(start.wrapping_add(offset));
+        }
+    }
+}
+
+#[inline]
+fn prefetch_line(line: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch does not access memory in the sense of the language; any address will do.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = line;
 }
 
 /// The bytes of a word above byte `index`.

@@ -13,7 +13,7 @@
 //! A lock is held over a few dozen instructions, except that the closures of [`Ledger::remove`], [`Ledger::update`] and
 //! [`Ledger::drain_where`] run under the lock of one leaf: they must be short and must not call the ledger.
 //!
-//! The rooms inside: [`record`] what is known of a block; `leaf` and `inner` the nodes; `version` their lock; `nodes`
+//! The rooms inside: `record` what is known of a block; `leaf` and `inner` the nodes; `version` their lock; `nodes`
 //! their memory; `tree` the ways through; `reshape` how the tree grows and shrinks; `walk` visits in address order;
 //! `hints` what a thread remembers; `freed` the recent frees; `fork` what a forked child does.
 
@@ -108,36 +108,50 @@ impl Ledger {
     }
 
     /// Takes in a record, unless a live one shares an address with it. Of racing inserts that overlap one succeeds.
+    #[inline]
     pub fn insert(&self, record: Record) -> Result<(), InsertError> {
+        self.insert_as(thread_number(), &record)
+    }
+
+    /// `insert` for a caller that knows a number of its thread's: threads that share one share what is remembered
+    /// of where blocks came and went, at a cost in speed only.
+    pub fn insert_as(&self, thread: usize, record: &Record) -> Result<(), InsertError> {
         let base = record.base();
         let last = record.last().ok_or(InsertError::AddressRange)?;
-        let hints = self.hints.of_this_thread();
-        let mut nearby = hints.and_then(Hints::last).filter(|(leaf, _)| leaf.covers(base));
+        let hints = self.hints.of(thread);
+        let mut nearby = self.nearby(hints, base);
+        let mut remembered = nearby.is_some();
         loop {
             let (leaf, guess) = match nearby.take() {
                 Some(place) => place,
                 None => match self.leaf_of(base) {
-                    Some(leaf) => (leaf, NO_GUESS),
+                    Some(leaf) => {
+                        remembered = false;
+                        (leaf, NO_GUESS)
+                    }
                     None => {
-                        self.plant(thread_number()).ok_or(InsertError::OutOfMemory)?;
+                        self.plant(thread).ok_or(InsertError::OutOfMemory)?;
                         continue;
                     }
                 },
             };
             let held = leaf.version.lock();
-            let admission = leaf.admit(&record, last, guess);
+            let admission = leaf.admit(record, last, guess);
             drop(held);
             match admission {
                 Admission::Done(position) => {
                     if let Some(hints) = hints {
                         hints.set_last(leaf, position);
+                        if !remembered {
+                            hints.remember(base, leaf, leaf.slot_at(position));
+                        }
                     }
                     return Ok(());
                 }
                 Admission::Overlap(other) => return Err(Overlap(other).into()),
                 Admission::Elsewhere => {}
                 Admission::Full => {
-                    self.make_room(base, thread_number()).ok_or(InsertError::OutOfMemory)?;
+                    self.make_room(base, thread).ok_or(InsertError::OutOfMemory)?;
                 }
                 Admission::Stretches => {
                     if let Some(other) = self.stretch(base, last) {
@@ -155,10 +169,30 @@ impl Ledger {
         base: u64,
         check: impl FnOnce(&Record) -> Result<(), E>,
     ) -> Result<Record, RemoveError<E>> {
-        let hints = self.hints.of_this_thread();
+        self.remove_as(thread_number(), base, check)
+    }
+
+    /// `remove` for a caller that knows a number of its thread's; see [`Ledger::insert_as`].
+    #[inline]
+    pub fn remove_as<E>(
+        &self,
+        thread: usize,
+        base: u64,
+        check: impl FnOnce(&Record) -> Result<(), E>,
+    ) -> Result<Record, RemoveError<E>> {
+        let hints = self.hints.of(thread);
         let mut nearby = self.nearby(hints, base);
+        let mut remembered = nearby.is_some();
         loop {
-            let place = nearby.take().or_else(|| self.leaf_of(base).map(|leaf| (leaf, NO_GUESS)));
+            let place = nearby.take().or_else(|| {
+                remembered = false;
+                let leaf = self.leaf_of(base)?;
+                if hints.and_then(Hints::last).is_some_and(|(drained, _)| drained.count() == 0) {
+                    // Blocks go in the order of their addresses: all of this leaf comes next.
+                    leaf.prefetch_whole();
+                }
+                Some((leaf, NO_GUESS))
+            });
             let Some((leaf, guess)) = place else { return Err(RemoveError::Unknown) };
             let held = leaf.version.lock();
             if !leaf.covers(base) {
@@ -173,10 +207,15 @@ impl Ledger {
             let record = leaf.record_at(position);
             check(&record).map_err(RemoveError::Refused)?;
             self.freed.note(base);
+            let slot = leaf.slot_at(position);
             let left = leaf.take(position);
             drop(held);
             if let Some(hints) = hints {
                 hints.set_last(leaf, position);
+                if !remembered {
+                    // The slot is the first that the next insert here will use: often the same base comes back.
+                    hints.remember(base, leaf, slot);
+                }
             }
             self.thin_out(hints, leaf, left);
             return Ok(record);

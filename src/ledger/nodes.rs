@@ -200,6 +200,13 @@ impl<T: Recycled> Nodes<T> {
             || self.all().any(|node| node.version().is_locked())
     }
 
+    /// Empties the free lists; their nodes stay unused. Only while nobody else uses the ledger.
+    pub(super) fn forget_free(&self) {
+        for list in &self.lists {
+            list.head.store(ptr::null_mut(), Relaxed);
+        }
+    }
+
     /// Makes every node a free one again. Only while nobody else uses the ledger; the nodes were reset before.
     pub(super) fn restart(&self) {
         for list in &self.lists {

@@ -63,6 +63,7 @@ impl Ledger {
             return self.split_inner(&path, level, thread);
         }
         let (other, _other_held) = self.leaves.take(thread)?;
+        other.prefetch_whole();
         let (low, high) = (leaf.low(), leaf.high());
         if base < leaf.base_at(0) {
             let first = leaf.base_at(0);

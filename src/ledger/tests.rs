@@ -146,7 +146,7 @@ fn compare_with_model(
     for step in 0..steps {
         let at = address(&mut random);
         // Phases of growth and of decline, so that all of splitting, sharing and joining happens.
-        let grows = step / (steps / 6).max(1) % 2 == 0;
+        let grows = (step / (steps / 6).max(1)).is_multiple_of(2);
         match random.below(16) {
             0..=3 => assert_eq!(model.ledger.find(at), model.at(at)),
             4 => model.remove(at),
@@ -436,6 +436,7 @@ fn a_forked_child_gets_over_a_writer_that_is_gone() {
     assert!(bases.iter().all(|base| ledger.find(*base + 63).is_some_and(|record| record.base() == *base)));
     let before = ledger.memory_bytes();
     ledger.after_fork_in_child();
+    assert_eq!(check_shape(&ledger).records, 10_000);
     bases.iter().for_each(|base| assert!(ledger.remove(*base, |_| Ok::<(), ()>(())).is_ok()));
     assert!(ledger.is_empty());
     assert_eq!(ledger.memory_bytes(), before);

@@ -13,7 +13,7 @@ use super::record::Record;
 use super::version::{Backoff, Version};
 
 /// More inner nodes on one way than any tree that fits in memory has.
-const MAX_DEPTH: usize = 24;
+pub(super) const MAX_DEPTH: usize = 24;
 
 /// Where the tree begins.
 pub(super) struct Root {

@@ -2,21 +2,38 @@
 //! and made at the first use.
 
 use super::{Options, STREAMS, Stream, create};
-use crate::device::{Device, PerDevice};
+use crate::device::{self, Device, PerDevice};
 use crate::error::{Result, fail};
+use crate::fork::Lock;
 use crate::handle::{Entered, Handle};
 use crate::runtime;
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-#[derive(Default)]
 struct DefaultStream {
     handle: AtomicU64,
-    making: Mutex<()>,
+    making: Lock<()>,
+}
+
+impl DefaultStream {
+    fn new() -> DefaultStream {
+        DefaultStream { handle: AtomicU64::new(0), making: Lock::new(()) }
+    }
 }
 
 static DEFAULTS: PerDevice<DefaultStream> = PerDevice::new();
+
+/// After a fork, in the child.
+///
+/// # Safety
+/// As `Lock::replace_in_child`.
+pub(super) unsafe fn mend_in_child() {
+    for default in device::ever_made().filter_map(|device| DEFAULTS.get(device)) {
+        // SAFETY: the caller's promise.
+        unsafe { default.making.replace_in_child(()) };
+    }
+}
 
 /// As many devices as one thread can give a stream of its own.
 const OVERRIDES: usize = 32;
@@ -34,7 +51,7 @@ pub fn current(device: &'static Device) -> Result<Entered<Stream>> {
     {
         return Ok(stream);
     }
-    let default = DEFAULTS.get_or_make(device, DefaultStream::default);
+    let default = DEFAULTS.get_or_make(device, DefaultStream::new);
     match STREAMS.enter(default.handle.load(Ordering::Acquire)) {
         Ok(stream) => Ok(stream),
         Err(_) => make_default(device, default),
@@ -51,7 +68,7 @@ fn thread_override(device: &Device) -> Option<Handle> {
 #[cold]
 fn make_default(device: &'static Device, default: &DefaultStream) -> Result<Entered<Stream>> {
     runtime::require_live()?;
-    let _one = default.making.lock();
+    let _one = default.making.write();
     if let Ok(stream) = STREAMS.enter(default.handle.load(Ordering::Acquire)) {
         return Ok(stream);
     }

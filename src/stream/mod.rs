@@ -13,6 +13,7 @@ use crate::error::{Result, fail};
 use crate::handle::{Entered, Handle, Object, Registry, Tag};
 use crate::log::log;
 use crate::runtime;
+use crate::thread;
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -169,7 +170,7 @@ impl Stream {
             return Ok(());
         }
         let driver = self.device.require_cuda("synchronising a stream")?;
-        let _context = self.enter_if_special(driver)?;
+        let _context = self.enter_context(driver)?;
         self.refuse_capture(driver, "waiting for the stream")?;
         let _relaxed = driver.relax_capture().map_err(|f| self.device.error(driver, f))?;
         driver.synchronize_stream(self.native).map_err(|f| self.device.error(driver, f))
@@ -181,19 +182,33 @@ impl Stream {
             return Ok(true);
         }
         let driver = self.device.require_cuda("querying a stream")?;
-        let _context = self.enter_if_special(driver)?;
+        let _context = self.enter_context(driver)?;
         self.refuse_capture(driver, "querying the stream")?;
         let _relaxed = driver.relax_capture().map_err(|f| self.device.error(driver, f))?;
         driver.stream_is_idle(self.native).map_err(|f| self.device.error(driver, f))
     }
 
-    /// The special streams mean another one in each context; a call on them makes its device's current.
+    /// The special streams mean another one in each context; a call on them makes its device's current. A stream
+    /// whose context died is refused by the driver itself.
     #[inline]
     pub fn enter_if_special(
         &self,
         driver: &'static Driver,
     ) -> Result<Option<crate::driver::ContextGuard<'static>>> {
         if self.native.is_special() { self.device.enter(driver).map(Some) } else { Ok(None) }
+    }
+
+    /// As `enter_if_special`, and an error at once when its context died behind the library's back.
+    #[inline]
+    pub fn enter_context(
+        &self,
+        driver: &'static Driver,
+    ) -> Result<Option<crate::driver::ContextGuard<'static>>> {
+        if self.native.is_special() {
+            self.device.enter(driver).map(Some)
+        } else {
+            self.device.context(driver).map(|_| None)
+        }
     }
 }
 
@@ -340,10 +355,16 @@ pub fn enter(handle: Handle) -> Result<Entered<Stream>> {
     STREAMS.enter(handle)
 }
 
+/// `enter` for a caller that has its thread's record at hand.
+#[inline]
+pub fn enter_as(thread: &'static thread::Record, handle: Handle) -> Result<Entered<Stream>> {
+    STREAMS.enter_as(thread, handle)
+}
+
 /// The stream that a block holds; `None` once it was released.
 #[inline]
-pub fn enter_held(held: u32) -> Option<Entered<Stream>> {
-    STREAMS.enter_held(held)
+pub fn enter_held(thread: &'static thread::Record, held: u32) -> Option<Entered<Stream>> {
+    STREAMS.enter_held(thread, held)
 }
 
 /// The stream that a block holds, released or not.
@@ -381,6 +402,18 @@ pub fn all_idle(device: &Device, driver: &Driver) -> bool {
     STREAMS.all(|stream| {
         !std::ptr::eq(stream.device, device) || driver.stream_is_idle(stream.native).unwrap_or(true)
     })
+}
+
+/// After a fork, in the child.
+///
+/// # Safety
+/// As `Lock::replace_in_child`.
+pub unsafe fn mend_in_child() {
+    // SAFETY: the caller's promise.
+    unsafe {
+        STREAMS.mend_in_child();
+        current::mend_in_child();
+    }
 }
 
 /// Makes every stream's handle stale, at shutdown.

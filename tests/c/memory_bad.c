@@ -202,25 +202,27 @@ TEST(alignments_that_are_none)
 TEST(kinds_that_are_none_or_elsewhere)
 {
     static const warp_memory_kind bad[] = {-1, 6, 7, 255, 256 + 1, INT32_MAX, INT32_MIN};
+    warp_device *device = default_device();
     warp_statistics statistics;
     size_t k;
     void *ptr = FOREIGN_POINTER;
     for (k = 0; k < sizeof bad / sizeof *bad; ++k) {
         warp_alloc_options options = options_of(bad[k], NULL);
         ptr = FOREIGN_POINTER;
-        REFUSED(warp_alloc_with(default_device(), 100, &options, &ptr), WARP_ERROR_INVALID_ARGUMENT, "WARP_MEMORY_");
+        REFUSED(warp_alloc_with(device, 100, &options, &ptr), WARP_ERROR_INVALID_ARGUMENT, "WARP_MEMORY_");
         CHECK_EQ_PTR(ptr, NULL);
-        REFUSED(warp_alloc_with(default_device(), 0, &options, &ptr), WARP_ERROR_INVALID_ARGUMENT, "WARP_MEMORY_");
+        REFUSED(warp_alloc_with(device, 0, &options, &ptr), WARP_ERROR_INVALID_ARGUMENT, "WARP_MEMORY_");
         statistics.struct_size = sizeof statistics;
         statistics.live_bytes = 77;
-        REFUSED(warp_statistics_get(default_device(), bad[k], &statistics), WARP_ERROR_INVALID_ARGUMENT, "WARP_MEMORY_");
+        REFUSED(warp_statistics_get(device, bad[k], &statistics), WARP_ERROR_INVALID_ARGUMENT, "WARP_MEMORY_");
         CHECK_EQ_U64(statistics.live_bytes, 0);
     }
     if (gpu_count() != 0) {
+        warp_device *first = gpu(0);
         warp_alloc_options options = options_of(WARP_MEMORY_HOST, NULL);
-        REFUSED(warp_alloc_with(gpu(0), 100, &options, &ptr), WARP_ERROR_INVALID_ARGUMENT, "\"cpu\"");
+        REFUSED(warp_alloc_with(first, 100, &options, &ptr), WARP_ERROR_INVALID_ARGUMENT, "\"cpu\"");
         options.kind = WARP_MEMORY_PINNED;
-        REFUSED(warp_alloc_with(gpu(0), 100, &options, &ptr), WARP_ERROR_INVALID_ARGUMENT, "\"cpu\"");
+        REFUSED(warp_alloc_with(first, 100, &options, &ptr), WARP_ERROR_INVALID_ARGUMENT, "\"cpu\"");
     }
     {
         warp_alloc_options options = options_of(WARP_MEMORY_CUDA_DEVICE, NULL);
@@ -281,20 +283,21 @@ TEST(streams_that_are_none_or_of_another_device)
         REFUSED(warp_memory_copy(block, &byte, 1, wrong[i]), WARP_ERROR_INVALID_HANDLE, "stream");
     }
     if (gpu_count() > 1) {
-        warp_stream *other = new_stream(gpu(1), 0);
+        warp_device *first = gpu(0), *host = cpu();
+        warp_stream *other = new_stream(gpu(1), 0), *host_stream = stream_of(host);
         options = options_of(0, other);
         ptr = FOREIGN_POINTER;
-        REFUSED(warp_alloc_with(gpu(0), 100, &options, &ptr), WARP_ERROR_INVALID_ARGUMENT, "cuda:1");
+        REFUSED(warp_alloc_with(first, 100, &options, &ptr), WARP_ERROR_INVALID_ARGUMENT, "cuda:1");
         CHECK_EQ_PTR(ptr, NULL);
-        REFUSED(warp_alloc_with(cpu(), 100, &options, &ptr), WARP_ERROR_INVALID_ARGUMENT, "cuda:1");
-        options.stream = stream_of(cpu());
-        REFUSED(warp_alloc_with(gpu(0), 100, &options, &ptr), WARP_ERROR_INVALID_ARGUMENT, "cpu");
+        REFUSED(warp_alloc_with(host, 100, &options, &ptr), WARP_ERROR_INVALID_ARGUMENT, "cuda:1");
+        options.stream = host_stream;
+        REFUSED(warp_alloc_with(first, 100, &options, &ptr), WARP_ERROR_INVALID_ARGUMENT, "cpu");
         CHECK_STATUS(warp_stream_release(other), WARP_SUCCESS);
         /* Memory of the host on a stream of a GPU, and the other way round. */
         REFUSED(warp_memory_fill(&byte, 1, "", 1, stream), WARP_ERROR_INVALID_ARGUMENT, "stream");
         REFUSED(warp_memory_copy(&byte, &free_options, 1, stream), WARP_ERROR_INVALID_ARGUMENT, "stream");
-        REFUSED(warp_memory_fill(block, 1, "", 1, stream_of(cpu())), WARP_ERROR_INVALID_ARGUMENT, "stream");
-        REFUSED(warp_memory_copy(block, &byte, 1, stream_of(cpu())), WARP_ERROR_INVALID_ARGUMENT, "stream");
+        REFUSED(warp_memory_fill(block, 1, "", 1, host_stream), WARP_ERROR_INVALID_ARGUMENT, "stream");
+        REFUSED(warp_memory_copy(block, &byte, 1, host_stream), WARP_ERROR_INVALID_ARGUMENT, "stream");
     }
     REFUSED(warp_pointer_record_stream(&options, stream), WARP_ERROR_UNKNOWN_POINTER, "no live block");
     REFUSED(warp_pointer_record_stream(NULL, stream), WARP_ERROR_UNKNOWN_POINTER, "no live block");

@@ -59,6 +59,7 @@ const STEPS: &[Step] = &[
     },
     Step { name: "dist", about: "outside projects that use the release archive", run: consumers::archive },
     Step { name: "valgrind", about: "the C and C++ tests once more, under valgrind", run: native::valgrind },
+    Step { name: "sanitize", about: "the same with the compiler's sanitizers", run: native::sanitize },
     Step { name: "abidiff", about: "the binary interface against that of the last release", run: abidiff },
 ];
 
@@ -138,6 +139,8 @@ fn facts(notes: &mut Notes) -> Result<Tally, Problem> {
         .arg(include)
         .arg("--driver")
         .arg(simulator())
+        .arg("--out")
+        .arg(dist::fresh_folder("facts")?)
         .finish(false)?;
     let tally = Tally::of_last_line(&finished.output).unwrap_or_default().with_exit(finished.success);
     notes.left_out.extend(

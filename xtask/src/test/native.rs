@@ -3,13 +3,15 @@
 use super::{Notes, Problem};
 use crate::dist::{self, target_folder};
 use crate::programs;
-use crate::shell::{Run, build_folder, root};
+use crate::shell::{Run, build_folder, root, write_file};
 use crate::tally::Tally;
 use crate::tools::{self, CMake};
 use std::path::Path;
 
 const VALGRIND: &str = "valgrind;--quiet;--error-exitcode=9;--leak-check=full;--show-leak-kinds=definite,indirect;\
                         --errors-for-leak-kinds=definite,indirect;--fair-sched=yes;--child-silent-after-fork=yes";
+
+const SANITIZE: &str = "-fsanitize=address,undefined";
 
 pub fn ctest(notes: &mut Notes) -> Result<Tally, Problem> {
     let tools = match tools::cmake() {
@@ -35,6 +37,29 @@ pub fn valgrind(notes: &mut Notes) -> Result<Tally, Problem> {
     options.push(format!("-DWARPMEM_TEST_LAUNCHER={launcher}"));
     build_project(&tools, root(), &build, &options)?;
     // What the tests leave out themselves has been said without valgrind.
+    let said = notes.left_out.len();
+    let tally = run_ctest(notes, &tools, &build, &["--label-exclude", "no-valgrind"]);
+    notes.left_out.truncate(said);
+    tally
+}
+
+/// The programs of C and C++ once more, with the compiler's own checks of memory and undefined behaviour in them.
+pub fn sanitize(notes: &mut Notes) -> Result<Tally, Problem> {
+    let tools = tools::cmake().map_err(Problem::LeftOut)?;
+    let work = dist::fresh_folder("sanitize-probe")?;
+    let probe = work.join("probe.c");
+    write_file(&probe, "int main(void) { return 0; }\n")?;
+    let compiled =
+        Run::new(tools::c_compiler()).arg(SANITIZE).arg(&probe).arg("-o").arg(work.join("probe")).keep();
+    if compiled.is_err() || Run::new(work.join("probe")).keep().is_err() {
+        return Err(Problem::LeftOut(format!("the C compiler has no working {SANITIZE}")));
+    }
+    let build = build_folder("sanitize");
+    let mut options = project_options();
+    for language in ["C", "CXX"] {
+        options.push(format!("-DCMAKE_{language}_FLAGS={SANITIZE} -fno-sanitize-recover=all -g"));
+    }
+    build_project(&tools, root(), &build, &options)?;
     let said = notes.left_out.len();
     let tally = run_ctest(notes, &tools, &build, &["--label-exclude", "no-valgrind"]);
     notes.left_out.truncate(said);

@@ -29,7 +29,10 @@ pub fn build_library_and_simulator() -> Result<(), String> {
 pub fn test(notes: &mut Notes) -> Result<Tally, Problem> {
     // Cargo builds the simulated driver as a library file only when it is asked for, not for the tests of another package.
     build_library_and_simulator()?;
+    // Compiled first, so that the time limit below is the tests' own.
+    Run::cargo(["test", "--quiet", "--workspace", "--locked", "--no-run"]).keep()?;
     let finished = Run::cargo(["test", "--workspace", "--locked", "--no-fail-fast"])
+        .limit(600)
         .env("WARPMEM_LIBCUDA", simulator())
         .without_env("WARPSIM_TOPOLOGY")
         .finish(false)?;
@@ -39,9 +42,22 @@ pub fn test(notes: &mut Notes) -> Result<Tally, Problem> {
         notes.left_out.push(format!("{ignored} tests that are marked as ignored"));
     }
     if tally.failed != 0 {
-        notes.failures.push(finished.output);
+        notes.failures.push(without_successes(&finished.output));
     }
     Ok(tally)
+}
+
+/// What is left of cargo's output when the tests that passed are not named.
+fn without_successes(output: &str) -> String {
+    let told = |line: &&str| {
+        let passed =
+            line.starts_with("test ") && (line.ends_with("... ok") || line.starts_with("test result: ok"));
+        let heading = line.starts_with("running ")
+            || line.starts_with("     Running ")
+            || line.starts_with("   Doc-tests ");
+        !(passed || heading || line.is_empty())
+    };
+    output.lines().filter(told).collect::<Vec<_>>().join("\n")
 }
 
 /// A command that is one test.
@@ -51,4 +67,18 @@ fn one(notes: &mut Notes, run: Run) -> Result<Tally, Problem> {
         notes.failures.push(finished.output);
     }
     Ok(Tally::of_one(finished.success))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_not_lost_among_successes() {
+        let output = "running 2 tests\ntest a ... ok\ntest b ... FAILED\n\n---- b stdout ----\npanicked\n\
+                      test result: FAILED. 1 passed; 1 failed\n\nrunning 1 test\ntest c ... ok\n\n\
+                      test result: ok. 1 passed; 0 failed\n";
+        let left = "test b ... FAILED\n---- b stdout ----\npanicked\ntest result: FAILED. 1 passed; 1 failed";
+        assert_eq!(without_successes(output), left);
+    }
 }

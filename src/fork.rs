@@ -1,0 +1,91 @@
+//! What a fork leaves behind in its child: locks whose holders do not exist there, and values that they were in
+//! the middle of changing. The locks of what the CPU needs are of this kind and are put right by the child's
+//! first call of the library (`runtime::is_forked` has the one that notices).
+
+use lock_api::RawRwLock as _;
+use parking_lot::{RawRwLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// A lock around a value that the child of a fork can go on using.
+pub struct Lock<T> {
+    inner: RwLock<T>,
+}
+
+impl<T> Lock<T> {
+    pub const fn new(value: T) -> Lock<T> {
+        Lock { inner: RwLock::new(value) }
+    }
+
+    #[inline]
+    pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        self.inner.read()
+    }
+
+    /// For a reader that may be inside another read of the same lock.
+    #[inline]
+    pub fn read_recursive(&self) -> RwLockReadGuard<'_, T> {
+        self.inner.read_recursive()
+    }
+
+    #[inline]
+    pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        self.inner.write()
+    }
+
+    /// Puts a free lock around a new value in its place. A fork copies memory while other threads still write, so
+    /// the old value may be torn whether the lock looks held or not: it is left, unlooked at and not dropped.
+    ///
+    /// # Safety
+    /// Only in the child of a fork, by the one thread that puts the library right, before any other use of the
+    /// lock there.
+    pub unsafe fn replace_in_child(&self, fresh: T) {
+        // SAFETY: nobody else uses the lock or its value, by the caller's promise. The raw lock is one atomic
+        // word, so writing it through a shared reference is what it is made for; whoever was queued at it does
+        // not exist in this process.
+        unsafe {
+            self.inner.data_ptr().write(fresh);
+            std::ptr::from_ref(self.inner.raw()).cast_mut().write(RawRwLock::INIT);
+        }
+    }
+}
+
+impl<T: Copy> Lock<T> {
+    /// As `replace_in_child`, keeping the value unless somebody was writing it.
+    ///
+    /// # Safety
+    /// As `replace_in_child`; and `T` is a value whatever half of it was written.
+    pub unsafe fn keep_in_child(&self, otherwise: T) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let written = self.inner.raw().is_locked_exclusive();
+            self.replace_in_child(if written { otherwise } else { *self.inner.data_ptr() });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_was_left_locked_is_free_again() {
+        let lock = Lock::new(vec![1]);
+        std::mem::forget(lock.read());
+        // SAFETY: this thread is alone with the lock; the forgotten guard stands for a thread that is gone.
+        unsafe { lock.replace_in_child(vec![2]) };
+        lock.write().push(3);
+        assert_eq!(*lock.read(), [2, 3]);
+    }
+
+    #[test]
+    fn a_value_is_kept_unless_it_was_being_written() {
+        let lock = Lock::new(1);
+        std::mem::forget(lock.read());
+        // SAFETY: as above.
+        unsafe { lock.keep_in_child(5) };
+        assert_eq!(*lock.write(), 1);
+        std::mem::forget(lock.write());
+        // SAFETY: as above.
+        unsafe { lock.keep_in_child(5) };
+        assert_eq!(*lock.write(), 5);
+    }
+}

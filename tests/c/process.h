@@ -1,0 +1,81 @@
+/*
+ * process.h: tests in a process of their own.
+ *
+ *     PROCESS_TEST(a_stub_is_no_driver)
+ *     {
+ *         setenv("WARPSIM_TOPOLOGY", "h200x2,init_code=34", 1);
+ *         REQUIRE_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
+ *         ...
+ *     }
+ *
+ * The body runs in a forked child, so that each test has a first warp_init() and an exit of its own; the parent must
+ * never have initialised the library. A child ends through exit(), with whatever is still live. It fails by a check, by
+ * a signal, by an exit status, by taking longer than PROCESS_PATIENCE seconds, and by writing anything to stderr.
+ */
+#ifndef WARPMEM_TESTS_PROCESS_H
+#define WARPMEM_TESTS_PROCESS_H
+
+#include "check.h"
+
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Enough for valgrind on a busy machine. */
+#define PROCESS_PATIENCE 200
+
+/* What the processes of tests write to stderr goes to this file. */
+__attribute__((unused)) static FILE *process_errors(void)
+{
+    static FILE *file;
+    if (file == NULL)
+        file = tmpfile();
+    return file;
+}
+
+/* Waits for a child of the running test: its exit status, or 128 and the signal. */
+__attribute__((unused)) static int process_wait(pid_t child)
+{
+    int status = 0;
+    while (waitpid(child, &status, 0) != child)
+        ;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+__attribute__((unused)) static void process_run(void (*body)(void))
+{
+    char said[512];
+    size_t length;
+    int status;
+    pid_t child;
+    FILE *errors = process_errors();
+    REQUIRE(errors != NULL);
+    fflush(stdout);
+    rewind(errors);
+    REQUIRE(ftruncate(fileno(errors), 0) == 0);
+    child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        dup2(fileno(errors), STDERR_FILENO);
+        alarm(PROCESS_PATIENCE);
+        body();
+        /* The failures so far end the process; what exit() then runs may still fail by signal or by stderr. */
+        exit(check_failure_count() == 0 ? 0 : 1);
+    }
+    status = process_wait(child);
+    if (status == 1)
+        check_note_failure(); /* the child has printed which checks failed */
+    else if (status != 0)
+        CHECK_EQ_I64(status, 0);
+    rewind(errors);
+    length = fread(said, 1, sizeof said - 1, errors);
+    said[length] = '\0';
+    CHECK_EQ_STR(said, "");
+}
+
+#define PROCESS_TEST(name)                    \
+    static void process_body_##name(void);    \
+    TEST(name) { process_run(process_body_##name); } \
+    static void process_body_##name(void)
+
+#endif
