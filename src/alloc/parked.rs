@@ -199,8 +199,8 @@ pub fn free_after(
     if waits.is_empty() {
         return finish(driver, owner, record, native).inspect_err(|_| native.keep(record));
     }
-    QUEUE.lock().push_back(Parked { owner, record: *record, native, waits });
     COUNT.fetch_add(1, Ordering::Release);
+    QUEUE.lock().push_back(Parked { owner, record: *record, native, waits });
     Ok(())
 }
 
@@ -355,6 +355,12 @@ pub fn waiting(wanted: impl Fn(&Device, Kind) -> bool) -> (u64, u64) {
     wanted.fold((0, 0), |(blocks, bytes), parked| (blocks + 1, bytes + parked.record.size()))
 }
 
+/// Whether some thread has a parked block in hand right now, which `waiting` does not see.
+pub fn some_in_hand() -> bool {
+    let queue = QUEUE.lock();
+    COUNT.load(Ordering::Acquire) > queue.len()
+}
+
 /// Waits for parked blocks of those that are asked for, at most for a time. True when something was given back.
 pub fn drain(patience: Duration, wanted: impl Fn(&Device, Kind) -> bool) -> bool {
     let before = given_back();
@@ -362,7 +368,7 @@ pub fn drain(patience: Duration, wanted: impl Fn(&Device, Kind) -> bool) -> bool
     let mut pause = Duration::from_micros(20);
     loop {
         look_at_all();
-        if waiting(&wanted).0 == 0 || Instant::now() >= deadline {
+        if (waiting(&wanted).0 == 0 && !some_in_hand()) || Instant::now() >= deadline {
             return given_back() != before;
         }
         std::thread::sleep(pause);
