@@ -13,7 +13,18 @@ struct End {
     address: u64,
     /// The GPU whose memory it is, managed memory's home included; `None` for host memory.
     gpu: Option<&'static Device>,
-    managed: bool,
+    reach: Reach,
+}
+
+/// From where the driver's plain copy reaches memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// From the context of any GPU, by whatever way the driver finds: host, plain device and managed memory.
+    Anywhere,
+    /// As above, and every GPU has it as its own.
+    Managed,
+    /// Only from where it may be accessed: pools and mappings.
+    Granted,
 }
 
 impl End {
@@ -40,14 +51,19 @@ impl End {
             if let Some(lost) = gpu.filter(|d| d.is_lost()) {
                 return Err(lost.lost_error());
             }
-            return Ok(End { address, gpu, managed: block.kind() == Kind::CudaManaged });
+            let reach = match block.kind() {
+                Kind::CudaManaged => Reach::Managed,
+                Kind::CudaMempool => Reach::Granted,
+                _ => Reach::Anywhere,
+            };
+            return Ok(End { address, gpu, reach });
         }
         End::find_foreign(address, size, what)
     }
 
     #[cold]
     fn find_foreign(address: u64, size: u64, what: &str) -> Result<End> {
-        let host = End { address, gpu: None, managed: false };
+        let host = End { address, gpu: None, reach: Reach::Anywhere };
         let Ok(driver) = runtime::driver() else { return Ok(host) };
         let facts = driver.pointer_facts(address).map_err(|f| driver.error(f))?;
         if matches!(facts.class, MemoryClass::Unknown | MemoryClass::Host) {
@@ -69,19 +85,28 @@ impl End {
                 facts.ordinal
             )
         };
-        Ok(End { address, gpu: Some(gpu), managed: facts.class == MemoryClass::Managed })
+        let reach = match facts.class {
+            MemoryClass::Managed => Reach::Managed,
+            MemoryClass::Pool | MemoryClass::Mapping | MemoryClass::Graph => Reach::Granted,
+            _ => Reach::Anywhere,
+        };
+        Ok(End { address, gpu: Some(gpu), reach })
     }
 }
 
 /// Copies `size` bytes. Between host memory it has happened when this returns; else it happens in the order of
-/// the stream: the one given, else the current one of the destination's GPU, else of the source's.
-pub fn copy(dest: u64, src: u64, size: u64, stream: Option<Entered<Stream>>) -> Result<()> {
+/// the stream: the one given, else the current one of the destination's GPU, else of the source's; a GPU that only
+/// lends its name to managed memory comes last.
+pub fn copy(dest: u64, src: u64, size: u64, stream: Option<&Entered<Stream>>) -> Result<()> {
     if size == 0 {
         return Ok(());
     }
     let dest = End::find(dest, size, "the destination")?;
     let src = End::find(src, size, "the source")?;
-    let Some(home) = dest.gpu.or(src.gpu) else {
+    // Every GPU reaches managed memory, so the other end's does it, which alone is sure to reach its own memory.
+    let own = |end: &End| end.gpu.filter(|_| end.reach != Reach::Managed);
+    let home = own(&dest).or(own(&src)).or(dest.gpu).or(src.gpu);
+    let Some(home) = home else {
         if let Some(stream) = stream.filter(|s| s.device().is_cuda()) {
             fail!(
                 InvalidArgument,
@@ -92,23 +117,32 @@ pub fn copy(dest: u64, src: u64, size: u64, stream: Option<Entered<Stream>>) -> 
         copy_host(dest.address, src.address, size);
         return Ok(());
     };
-    let stream = take_stream(stream, home)?;
+    let mut current = None;
+    let stream = take_stream(stream, home, &mut current)?;
     let device = stream.device();
     let driver = device.require_cuda("a copy")?;
     let _context = device.enter(driver)?;
     stream.refuse_capture(driver, "a copy")?;
+    alloc::poll();
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
     match (dest.gpu, src.gpu) {
-        (Some(to), Some(from)) if !std::ptr::eq(to, from) && !dest.managed && !src.managed => {
+        (Some(to), Some(from)) if !std::ptr::eq(to, from) && needs_peer_copy(dest.reach, src.reach) => {
             let ends = ((dest.address, to.context(driver)?), (src.address, from.context(driver)?));
             driver.copy_peer(ends.0, ends.1, size as usize, stream.native())
         }
         _ => driver.copy(dest.address, src.address, size as usize, stream.native()),
     }
     .map_err(|f| device.error(driver, f).context("a copy"))?;
-    alloc::record_use(dest.address, &stream);
-    alloc::record_use(src.address, &stream);
+    alloc::record_use(dest.address, stream);
+    alloc::record_use(src.address, stream);
     Ok(())
+}
+
+/// Between two GPUs: whether the copy must name both contexts. What a pool has given to nobody else is out of a
+/// plain copy's reach; managed memory is at home on every GPU.
+fn needs_peer_copy(dest: Reach, src: Reach) -> bool {
+    let managed = dest == Reach::Managed || src == Reach::Managed;
+    !managed || dest == Reach::Granted || src == Reach::Granted
 }
 
 fn copy_host(dest: u64, src: u64, size: u64) {
@@ -123,28 +157,76 @@ fn copy_host(dest: u64, src: u64, size: u64) {
     }
 }
 
-fn take_stream(stream: Option<Entered<Stream>>, home: &'static Device) -> Result<Entered<Stream>> {
-    match stream {
+fn take_stream<'a>(
+    asked: Option<&'a Entered<Stream>>,
+    home: &'static Device,
+    current: &'a mut Option<Entered<Stream>>,
+) -> Result<&'a Entered<Stream>> {
+    match asked {
         Some(stream) if stream.device().is_cuda() => Ok(stream),
         Some(_) => fail!(
             InvalidArgument,
             "memory of \"{}\" is not reached by a stream of the CPU; pass a stream of that device, or none",
             home.alias()
         ),
-        None => stream::current(home),
+        None => Ok(current.insert(stream::current(home)?)),
     }
 }
 
-/// Fills `size` bytes with repetitions of `pattern`, whose length divides the size. Host memory is filled when
-/// this returns; device memory, managed memory included, in the order of the stream.
-pub fn fill(dest: u64, size: u64, pattern: &[u8], stream: Option<Entered<Stream>>) -> Result<()> {
-    if pattern.is_empty() || size % pattern.len() as u64 != 0 {
-        fail!(InvalidArgument, "{size} bytes are no whole number of patterns of {} bytes", pattern.len());
+/// Fills `size` bytes with repetitions of a pattern of the caller's, given by its address and length, which divides the
+/// size. Host memory is filled when this returns; device memory, managed memory included, in the order of the stream.
+pub fn fill(dest: u64, size: u64, pattern: (u64, u64), stream: Option<&Entered<Stream>>) -> Result<()> {
+    let (source, length) = pattern;
+    if length == 0 || !size.is_multiple_of(length) {
+        fail!(InvalidArgument, "{size} bytes are no whole number of patterns of {length} bytes");
     }
     if size == 0 {
         return Ok(());
     }
-    let dest = End::find(dest, size, "the memory to fill")?;
+    fill_with(dest, size, &read_pattern(source, length)?, stream)
+}
+
+/// As `fill`, with a pattern that is in no memory of a caller's.
+pub fn fill_with(dest: u64, size: u64, pattern: &[u8], stream: Option<&Entered<Stream>>) -> Result<()> {
+    let whole = Runs { size, count: 1, disjoint: true, offsets: std::iter::once(0) };
+    fill_runs(dest, size, whole, pattern, stream)
+}
+
+/// Equal stretches of a range of memory.
+pub struct Runs<I> {
+    /// Bytes of each.
+    pub size: u64,
+    pub count: u64,
+    /// Whether no byte is in two of them.
+    pub disjoint: bool,
+    /// Where each begins, from the start of the range.
+    pub offsets: I,
+}
+
+/// As many runs as are filled on a GPU by one call: each is a command of its own.
+const MOST_RUNS_ON_A_GPU: u64 = 1 << 16;
+
+/// Fills runs inside the `span` bytes from `dest` on, each with repetitions of `pattern`, whose length divides
+/// their size.
+pub fn fill_runs(
+    dest: u64,
+    span: u64,
+    runs: Runs<impl Iterator<Item = u64>>,
+    pattern: &[u8],
+    stream: Option<&Entered<Stream>>,
+) -> Result<()> {
+    if pattern.is_empty() || !runs.size.is_multiple_of(pattern.len() as u64) {
+        fail!(
+            InvalidArgument,
+            "{} bytes are no whole number of patterns of {} bytes",
+            runs.size,
+            pattern.len()
+        );
+    }
+    if span == 0 {
+        return Ok(());
+    }
+    let dest = End::find(dest, span, "the memory to fill")?;
     let Some(home) = dest.gpu else {
         if let Some(stream) = stream.filter(|s| s.device().is_cuda()) {
             fail!(
@@ -153,19 +235,91 @@ pub fn fill(dest: u64, size: u64, pattern: &[u8], stream: Option<Entered<Stream>
                 stream.device().alias()
             );
         }
-        fill_host(dest.address, size, pattern);
+        for offset in runs.offsets {
+            fill_host(dest.address + offset, runs.size, pattern);
+        }
         return Ok(());
     };
-    let stream = take_stream(stream, home)?;
+    if runs.count > MOST_RUNS_ON_A_GPU {
+        fail!(
+            NotSupported,
+            "a fill of {} separate runs of {} bytes on \"{}\", and at most {MOST_RUNS_ON_A_GPU} are filled by one call; fill memory without gaps, or fewer rows at a time",
+            runs.count,
+            runs.size,
+            home.alias()
+        );
+    }
+    let mut current = None;
+    let stream = take_stream(stream, home, &mut current)?;
     let device = stream.device();
     let driver = device.require_cuda("a fill")?;
     let _context = device.enter(driver)?;
     stream.refuse_capture(driver, "a fill")?;
+    alloc::poll();
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
-    fill_device(driver, dest.address, size, pattern, &stream)
-        .map_err(|f| device.error(driver, f).context("a fill"))?;
-    alloc::record_use(dest.address, &stream);
+    let filled = fill_device_runs(driver, dest.address, runs, pattern, stream);
+    // Also when it failed half way: what was put on the stream is there.
+    alloc::record_use(dest.address, stream);
+    filled.map_err(|f| device.error(driver, f).context("a fill"))
+}
+
+fn fill_device_runs(
+    driver: &Driver,
+    dest: u64,
+    runs: Runs<impl Iterator<Item = u64>>,
+    pattern: &[u8],
+    stream: &Stream,
+) -> std::result::Result<(), crate::driver::Failure> {
+    let mut first = None;
+    for offset in runs.offsets {
+        let at = dest + offset;
+        match first {
+            // One that the driver cannot set is copied from the first, where a copy cannot meet itself.
+            Some(from) if runs.disjoint && simple(at, pattern).is_none() => {
+                driver.copy(at, from, runs.size as usize, stream.native())?;
+            }
+            _ => fill_device(driver, at, runs.size, pattern, stream)?,
+        }
+        first = first.or(Some(at));
+    }
     Ok(())
+}
+
+/// The pattern in pageable memory of our own. The caller's may lie in what is filled, or in page-locked memory, which
+/// the driver would read only when its copy runs.
+fn read_pattern(source: u64, length: u64) -> Result<Vec<u8>> {
+    if let Some(block) = alloc::find(source) {
+        if !block.kind().is_host() {
+            fail!(
+                InvalidArgument,
+                "the pattern at {source:#x} lies in {} memory, and the host reads it: copy its bytes to the host first",
+                block.kind().name()
+            );
+        }
+        if length > block.rest(source) {
+            fail!(
+                InvalidArgument,
+                "the pattern's {length} bytes at {source:#x} pass the end of the block of {} bytes at {:#x}",
+                block.size(),
+                block.base()
+            );
+        }
+    }
+    let length = length as usize;
+    let mut pattern: Vec<u8> = Vec::new();
+    if pattern.try_reserve_exact(length).is_err() {
+        fail!(OutOfMemory, "no host memory for a pattern of {length} bytes");
+    }
+    // SAFETY: host memory that the caller says has that many bytes, and ours inside its block; the copy has room.
+    unsafe {
+        std::ptr::copy_nonoverlapping(
+            std::ptr::with_exposed_provenance::<u8>(source as usize),
+            pattern.as_mut_ptr(),
+            length,
+        );
+        pattern.set_len(length);
+    }
+    Ok(pattern)
 }
 
 fn fill_host(dest: u64, size: u64, pattern: &[u8]) {

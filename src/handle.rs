@@ -3,14 +3,17 @@
 //! A handle mixes the object's type, slot and generation with a salt of this copy of the library, so that a
 //! stale, foreign, wrong-type or made-up value is told from a live one and never followed.
 //!
-//! An object is *entered* by a call and *held* by what depends on it: a block by its stream, a view by its
-//! array. Closing it makes the handle stale at once; when the last call inside has left it is retired (its
-//! native part goes), and when the last hold is gone its slot is reused, the oldest free slot first.
+//! An object is *entered* by a call and *held* by what depends on it: a stream by its blocks, an array by its
+//! views. Closing it makes the handle stale at once; when the last call inside has left it is retired (its
+//! native part goes), and when the last hold is gone its slot is reused, the oldest free slot first. Entering
+//! writes nothing that another thread writes.
 
 use crate::error::{Result, fail};
+use crate::thread::{self, Place};
 use crossbeam_queue::SegQueue;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::UnsafeCell;
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -126,11 +129,10 @@ pub fn invalid(tag: Tag, handle: Handle) -> crate::error::Error {
     crate::error::Error::new(crate::error::Status::InvalidHandle, message)
 }
 
-// The state word of a slot: generation, live bit, calls inside, holds.
+// The state word of a slot: generation, live bit, retired bit, holds.
 const HOLD: u64 = 1;
-const HOLDS_MASK: u64 = (1 << 30) - 1;
-const CALL: u64 = 1 << 30;
-const CALLS_MASK: u64 = ((1 << 13) - 1) << 30;
+const HOLDS_MASK: u64 = (1 << 32) - 1;
+const RETIRED: u64 = 1 << 42;
 const LIVE: u64 = 1 << 43;
 const GENERATION_SHIFT: u32 = 44;
 
@@ -155,7 +157,16 @@ pub trait Object: Send + Sync + 'static {
 struct Slot<T> {
     state: AtomicU64,
     word: AtomicU64,
+    /// Where the slot is, for a guard that knows only the slot. Written when a value is put in.
+    registry: AtomicPtr<Registry<T>>,
+    index: AtomicU32,
     value: UnsafeCell<MaybeUninit<T>>,
+}
+
+impl<T> Slot<T> {
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
 }
 
 const FIRST_CHUNK: u32 = 32;
@@ -202,12 +213,13 @@ impl<T: Object> Registry<T> {
         unsafe { self.free.get().write(SegQueue::new()) };
     }
 
+    #[inline(always)]
     fn place(index: u32) -> (usize, u32) {
         let k = (index / FIRST_CHUNK + 1).ilog2();
         (k as usize, index - FIRST_CHUNK * ((1 << k) - 1))
     }
 
-    #[inline]
+    #[inline(always)]
     fn slot(&self, index: u32) -> Option<&Slot<T>> {
         let (chunk, offset) = Self::place(index);
         let base = self.chunks.get(chunk)?.load(Ordering::Acquire);
@@ -249,7 +261,7 @@ impl<T: Object> Registry<T> {
     }
 
     /// Puts the object in and names it.
-    pub fn insert(&self, value: T) -> Result<Handle> {
+    pub fn insert(&'static self, value: T) -> Result<Handle> {
         let index = match self.free().pop() {
             Some(index) => index,
             None => self.grow()?,
@@ -258,6 +270,8 @@ impl<T: Object> Registry<T> {
             fail!(Internal, "a slot of the table of {}s is missing", T::TAG.name());
         };
         slot.word.store(value.word(), Ordering::Relaxed);
+        slot.registry.store(std::ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
+        slot.index.store(index, Ordering::Relaxed);
         // SAFETY: a free slot has no value, and whoever took its index owns it until it is live.
         unsafe { (*slot.value.get()).write(value) };
         let generation = generation_of(slot.state.load(Ordering::Relaxed));
@@ -271,26 +285,36 @@ impl<T: Object> Registry<T> {
         encode(T::TAG, index, generation_of(state))
     }
 
-    fn try_enter(&'static self, index: u32, generation: Option<u32>) -> Option<Entered<T>> {
+    #[inline(always)]
+    fn try_enter(
+        &'static self,
+        thread: &'static thread::Record,
+        index: u32,
+        generation: Option<u32>,
+    ) -> Option<Entered<T>> {
         let slot = self.slot(index)?;
-        let mut state = slot.state.load(Ordering::Relaxed);
-        loop {
-            let stale = generation.is_some_and(|g| g != generation_of(state));
-            if state & LIVE == 0 || stale || state & CALLS_MASK == CALLS_MASK {
-                return None;
-            }
-            match slot.state.compare_exchange_weak(state, state + CALL, Ordering::Acquire, Ordering::Relaxed)
-            {
-                Ok(_) => return Some(Entered { registry: self, index }),
-                Err(now) => state = now,
-            }
+        let is_it = |state: u64| state & LIVE != 0 && generation.is_none_or(|g| g == generation_of(state));
+        if !is_it(slot.state.load(Ordering::Relaxed)) {
+            return None;
         }
+        let entered = Entered { slot, place: Place::take(thread, slot.address())?, local: PhantomData };
+        // Asked again now that the closer would see us: the first answer may have been overtaken. If it was,
+        // dropping the guard looks after what we may have kept from being retired.
+        is_it(slot.state.load(Ordering::Acquire)).then_some(entered)
     }
 
     /// Keeps the object from being retired while the guard lives.
     #[inline]
     pub fn enter(&'static self, handle: Handle) -> Result<Entered<T>> {
-        match decode(T::TAG, handle).and_then(|(index, generation)| self.try_enter(index, Some(generation))) {
+        self.enter_as(thread::mine(), handle)
+    }
+
+    /// `enter` for a caller that has its thread's record at hand.
+    #[inline]
+    pub fn enter_as(&'static self, thread: &'static thread::Record, handle: Handle) -> Result<Entered<T>> {
+        match decode(T::TAG, handle)
+            .and_then(|(index, generation)| self.try_enter(thread, index, Some(generation)))
+        {
             Some(entered) => Ok(entered),
             None => Err(invalid(T::TAG, handle)),
         }
@@ -298,8 +322,8 @@ impl<T: Object> Registry<T> {
 
     /// Enters an object that the caller holds; `None` once it is closed.
     #[inline]
-    pub fn enter_held(&'static self, held: u32) -> Option<Entered<T>> {
-        self.try_enter(held, None)
+    pub fn enter_held(&'static self, thread: &'static thread::Record, held: u32) -> Option<Entered<T>> {
+        self.try_enter(thread, held, None)
     }
 
     /// The object that the caller holds, closed or not.
@@ -350,24 +374,73 @@ impl<T: Object> Registry<T> {
     }
 
     fn try_close(&'static self, index: u32, generation: Option<u32>) -> Option<Entered<T>> {
-        let slot = self.slot(index)?;
-        let mut state = slot.state.load(Ordering::Relaxed);
-        loop {
-            if state & LIVE == 0 || generation.is_some_and(|g| g != generation_of(state)) {
-                return None;
-            }
-            let closed = (state & !LIVE) + CALL;
-            match slot.state.compare_exchange_weak(state, closed, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(_) => return Some(Entered { registry: self, index }),
+        let entered = self.try_enter(thread::mine(), index, generation)?;
+        let mut state = entered.slot.state.load(Ordering::Relaxed);
+        while state & LIVE != 0 {
+            match entered.slot.state.compare_exchange_weak(
+                state,
+                state & !LIVE,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Some(entered),
                 Err(now) => state = now,
             }
         }
+        None
+    }
+
+    /// Retires a closed object if nobody is inside any more; of several callers one does it.
+    #[cold]
+    fn try_retire(&self, slot: &Slot<T>, index: u32) {
+        let state = slot.state.load(Ordering::Acquire);
+        if state & (LIVE | RETIRED) != 0
+            || state & HOLDS_MASK == 0
+            || crate::thread::anyone_inside(slot.address())
+        {
+            return;
+        }
+        let mut state = slot.state.load(Ordering::Acquire);
+        loop {
+            if state & (LIVE | RETIRED) != 0 || state & HOLDS_MASK == 0 {
+                return;
+            }
+            match slot.state.compare_exchange_weak(
+                state,
+                state | RETIRED,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => break,
+                Err(now) => state = now,
+            }
+        }
+        slot.state.fetch_sub(u64::from(thread::collect_spares(slot.address())) * HOLD, Ordering::AcqRel);
+        // SAFETY: the registry's own hold is given back only here.
+        unsafe {
+            self.held(index).retire();
+            self.release_hold(index);
+        }
+    }
+
+    /// Whether all live objects satisfy the predicate; stops at the first that does not.
+    pub fn all(&'static self, mut predicate: impl FnMut(&T) -> bool) -> bool {
+        (0..self.next.load(Ordering::Acquire))
+            .all(|index| self.try_enter(thread::mine(), index, None).is_none_or(|object| predicate(&object)))
+    }
+
+    /// Makes every handle stale, and keeps the values until the holds that are given are dropped.
+    pub fn close_all(&'static self) -> Vec<Hold<T>> {
+        (0..self.next.load(Ordering::Acquire))
+            .filter_map(|index| self.try_close(index, None))
+            .map(|closed| Hold { registry: self, index: closed.hold() })
+            .collect()
     }
 
     /// Closes every object that the predicate names.
     pub fn close_where(&'static self, mut predicate: impl FnMut(&T) -> bool) {
         for index in 0..self.next.load(Ordering::Acquire) {
-            let wanted = self.try_enter(index, None).is_some_and(|object| predicate(&object));
+            let wanted = self.try_enter(thread::mine(), index, None).is_some_and(|object| predicate(&object));
             if wanted {
                 drop(self.try_close(index, None));
             }
@@ -375,38 +448,67 @@ impl<T: Object> Registry<T> {
     }
 }
 
-/// A call inside an object.
-pub struct Entered<T: Object> {
+/// A hold that gives itself back.
+pub struct Hold<T: Object> {
     registry: &'static Registry<T>,
     index: u32,
 }
 
-impl<T: Object> Entered<T> {
-    /// The slot's number, the name of a hold.
-    pub fn index(&self) -> u32 {
-        self.index
-    }
-
-    fn slot(&self) -> &'static Slot<T> {
-        self.registry.slot(self.index).expect("an entered slot exists")
-    }
-
-    /// Takes a hold, to be given back by `release_hold`.
-    #[inline]
-    pub fn hold(&self) -> u32 {
-        // The count cannot overflow: each hold stands for an object in memory of tens of bytes.
-        self.slot().state.fetch_add(HOLD, Ordering::Relaxed);
-        self.index
+impl<T: Object> Drop for Hold<T> {
+    fn drop(&mut self) {
+        // SAFETY: the hold is this guard's, and the guard is going.
+        unsafe { self.registry.release_hold(self.index) };
     }
 }
 
+/// A call inside an object. Stays on its thread.
+pub struct Entered<T: Object> {
+    slot: &'static Slot<T>,
+    place: Place,
+    local: PhantomData<*const ()>,
+}
+
 impl<T: Object> Entered<T> {
-    /// Leaves the object and keeps a hold on it, in one step.
+    /// The slot's number, the name of a hold.
     #[inline]
-    pub fn leave_holding(self) -> u32 {
-        let index = self.index;
-        self.slot().state.fetch_add(HOLD, Ordering::Relaxed);
-        index
+    pub fn index(&self) -> u32 {
+        self.slot.index.load(Ordering::Relaxed)
+    }
+
+    /// The record of the thread that is inside.
+    #[inline]
+    pub fn thread(&self) -> &'static thread::Record {
+        self.place.record()
+    }
+
+    #[cold]
+    fn retire_if_last(&self) {
+        // SAFETY: written when the value was put in; registries that values are put in live for ever.
+        let registry = unsafe { &*self.slot.registry.load(Ordering::Relaxed) };
+        registry.try_retire(self.slot, self.index());
+    }
+
+    /// Takes a hold, to be given back by `release_hold` or `leave_releasing`.
+    #[inline]
+    pub fn hold(&self) -> u32 {
+        if !self.thread().take_spare(self.slot.address()) {
+            // The count cannot overflow: each hold stands for an object in memory of tens of bytes.
+            self.slot.state.fetch_add(HOLD, Ordering::Relaxed);
+        }
+        self.index()
+    }
+
+    /// Leaves the object and gives back a hold on it.
+    ///
+    /// # Safety
+    /// The caller has that hold, and has it no more afterwards.
+    #[inline]
+    pub unsafe fn leave_releasing(self) {
+        // One's own hold is kept for the next of this thread; the closer collects it.
+        if !self.thread().give_spare(self.slot.address()) {
+            // The registry's own hold is there as long as a call is inside, so this is not the last.
+            self.slot.state.fetch_sub(HOLD, Ordering::AcqRel);
+        }
     }
 }
 
@@ -414,29 +516,18 @@ impl<T: Object> Deref for Entered<T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: a call inside keeps the value in place, as does the registry's own hold until retirement.
-        unsafe { (*self.slot().value.get()).assume_init_ref() }
-    }
-}
-
-impl<T: Object> Clone for Entered<T> {
-    fn clone(&self) -> Self {
-        self.slot().state.fetch_add(CALL, Ordering::Relaxed);
-        Entered { registry: self.registry, index: self.index }
+        // SAFETY: the registry's own hold keeps the value in place until retirement, which a call inside
+        // keeps from happening.
+        unsafe { (*self.slot.value.get()).assume_init_ref() }
     }
 }
 
 impl<T: Object> Drop for Entered<T> {
     #[inline]
     fn drop(&mut self) {
-        let before = self.slot().state.fetch_sub(CALL, Ordering::AcqRel);
-        if before & (LIVE | CALLS_MASK) == CALL {
-            // Closed, and the last call is leaving; it happens once, since a closed object is not entered.
-            // SAFETY: the registry's own hold is given back only below.
-            unsafe {
-                self.registry.held(self.index).retire();
-                self.registry.release_hold(self.index);
-            }
+        self.place.give_back();
+        if self.slot.state.load(Ordering::Acquire) & (LIVE | RETIRED) == 0 {
+            self.retire_if_last();
         }
     }
 }
@@ -492,7 +583,7 @@ mod tests {
         let hold = call.hold();
         drop(all.close(handle).unwrap());
         assert_eq!(retired.load(Ordering::SeqCst), 0);
-        assert!(all.enter_held(hold).is_none());
+        assert!(all.enter_held(thread::mine(), hold).is_none());
         drop(call);
         assert_eq!((retired.load(Ordering::SeqCst), dropped.load(Ordering::SeqCst)), (1, 0));
         // SAFETY: the hold taken above.

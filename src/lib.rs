@@ -8,6 +8,7 @@
 //! - `driver`: the only room that knows CUDA.
 
 mod alloc;
+mod array;
 mod boundary;
 mod config;
 mod copy;
@@ -21,3 +22,4 @@ pub mod ledger;
 mod log;
 mod runtime;
 mod stream;
+mod thread;

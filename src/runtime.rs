@@ -21,8 +21,6 @@ static GPUS: AtomicBool = AtomicBool::new(false);
 static REASON: AtomicPtr<String> = AtomicPtr::new(std::ptr::null_mut());
 static MEMPOOLS_AT_INIT: AtomicBool = AtomicBool::new(true);
 static EXITING: AtomicBool = AtomicBool::new(false);
-/// A page that the kernel wipes in a forked child: its first byte is `OWNER` in the process that initialised.
-static OWNER_PAGE: AtomicPtr<AtomicU8> = AtomicPtr::new(std::ptr::null_mut());
 /// The process that initialised, for kernels that cannot wipe a page on fork.
 static OWNER_PID: AtomicU32 = AtomicU32::new(0);
 /// What puts the rooms above right in a forked child: a `fn()`, 0 before the first init.
@@ -33,6 +31,39 @@ const FORKED: u8 = 0;
 const OWNER: u8 = 1;
 const MENDING: u8 = 2;
 const MENDED: u8 = 3;
+
+/// What a call looks at before anything else. On a page that the kernel wipes in a forked child: there all of it
+/// is shut, and the slow path finds out why.
+#[repr(C)]
+struct Gate {
+    /// `OWNER` in the process that initialised.
+    mark: AtomicU8,
+    /// 1 while the library is initialised and the process not exiting.
+    open: AtomicU8,
+    /// 1 from the first init until the process exits.
+    freeing: AtomicU8,
+    /// The driver, if it has GPUs, until the process exits.
+    driver: AtomicPtr<Driver>,
+}
+
+static GATE: AtomicPtr<Gate> = AtomicPtr::new(std::ptr::null_mut());
+
+#[inline(always)]
+fn gate() -> Option<&'static Gate> {
+    // SAFETY: NULL, or a page that is mapped for good; zeroed bytes are a gate.
+    unsafe { GATE.load(Ordering::Acquire).as_ref() }
+}
+
+/// Opens and shuts the gate by what holds now.
+fn set_gate() {
+    let Some(gate) = gate().filter(|gate| gate.mark.load(Ordering::Acquire) == OWNER) else { return };
+    let (exiting, state) = (is_exiting(), STATE.load(Ordering::Acquire));
+    let usable = opened_driver().filter(|driver| driver.device_count() > 0 && !exiting);
+    let driver = usable.map_or(std::ptr::null_mut(), |driver| std::ptr::from_ref(driver).cast_mut());
+    gate.driver.store(driver, Ordering::Release);
+    gate.open.store(u8::from(state == LIVE && !exiting), Ordering::Release);
+    gate.freeing.store(u8::from(state != NEVER && !exiting), Ordering::Release);
+}
 
 /// What the first init may choose.
 #[derive(Debug, Default)]
@@ -76,6 +107,7 @@ pub fn init(options: &Options<'_>, hooks: Hooks<impl FnOnce()>) -> Result<bool> 
     (hooks.build_tables)();
     STATE.store(LIVE, Ordering::Release);
     INITS.store(1, Ordering::Release);
+    set_gate();
     Ok(false)
 }
 
@@ -136,6 +168,7 @@ pub fn shutdown(dismantle: impl FnOnce()) -> Result<()> {
         1 => {
             STATE.store(SHUT_DOWN, Ordering::Release);
             INITS.store(0, Ordering::Release);
+            set_gate();
             dismantle();
         }
         before => INITS.store(before - 1, Ordering::Release),
@@ -145,7 +178,7 @@ pub fn shutdown(dismantle: impl FnOnce()) -> Result<()> {
 
 fn claim_process() {
     OWNER_PID.store(std::process::id(), Ordering::Relaxed);
-    if !OWNER_PAGE.load(Ordering::Acquire).is_null() {
+    if gate().is_some() {
         return;
     }
     // SAFETY: a fresh anonymous page that nobody else has; wiping it on fork touches nothing else.
@@ -160,9 +193,9 @@ fn claim_process() {
         );
         if page != libc::MAP_FAILED {
             if libc::madvise(page, 1, libc::MADV_WIPEONFORK) == 0 {
-                let owner = page.cast::<AtomicU8>();
-                (*owner).store(OWNER, Ordering::Relaxed);
-                OWNER_PAGE.store(owner, Ordering::Release);
+                let gate = page.cast::<Gate>();
+                (*gate).mark.store(OWNER, Ordering::Relaxed);
+                GATE.store(gate, Ordering::Release);
             } else {
                 libc::munmap(page, 1);
             }
@@ -182,17 +215,15 @@ fn watch_exit() {
 
 extern "C" fn exiting() {
     EXITING.store(true, Ordering::SeqCst);
+    set_gate();
 }
 
 /// Whether this process is a fork of the one that initialised. The first to ask in a child puts right what the
 /// fork left behind.
 #[inline]
 pub fn is_forked() -> bool {
-    let page = OWNER_PAGE.load(Ordering::Acquire);
-    if !page.is_null() {
-        // SAFETY: mapped for good by `claim_process`.
-        let mark = unsafe { &*page };
-        return mark.load(Ordering::Acquire) != OWNER && in_child(mark);
+    if let Some(gate) = gate() {
+        return gate.mark.load(Ordering::Acquire) != OWNER && in_child(&gate.mark);
     }
     let owner = OWNER_PID.load(Ordering::Relaxed);
     owner != 0 && owner != std::process::id() && in_child_by_number()
@@ -254,6 +285,15 @@ pub fn is_exiting() -> bool {
 /// An error unless the library is initialised.
 #[inline]
 pub fn require_live() -> Result<()> {
+    if gate().is_some_and(|gate| gate.open.load(Ordering::Acquire) == 1) {
+        Ok(())
+    } else {
+        require_live_slowly()
+    }
+}
+
+#[cold]
+fn require_live_slowly() -> Result<()> {
     is_forked();
     if STATE.load(Ordering::Acquire) == LIVE && !is_exiting() { Ok(()) } else { Err(not_live()) }
 }
@@ -277,9 +317,24 @@ fn not_live() -> crate::error::Error {
     }
 }
 
+/// Whether a free finds everything as usual: initialised once, not forked, not exiting.
+#[inline]
+pub fn frees_as_usual() -> bool {
+    gate().is_some_and(|gate| gate.freeing.load(Ordering::Acquire) == 1)
+}
+
 /// The driver, for a call that is about to use it.
 #[inline]
 pub fn driver() -> Result<&'static Driver> {
+    // SAFETY: NULL or a leaked box.
+    match gate().and_then(|gate| unsafe { gate.driver.load(Ordering::Acquire).as_ref() }) {
+        Some(driver) => Ok(driver),
+        None => driver_slowly(),
+    }
+}
+
+#[cold]
+fn driver_slowly() -> Result<&'static Driver> {
     let driver = DRIVER.load(Ordering::Acquire);
     // SAFETY: set once to a leaked box.
     match unsafe { driver.as_ref() } {

@@ -12,19 +12,20 @@ use crate::handle::Entered;
 use crate::ledger::Record;
 use crate::runtime;
 use crate::stream::{self, Stream};
+use crate::thread;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
 /// A request that passed its checks.
-pub struct Order {
+pub struct Order<'a> {
     pub device: &'static Device,
     pub size: u64,
     pub alignment: u64,
-    pub stream: Option<Entered<Stream>>,
+    pub stream: Option<&'a Entered<Stream>>,
     pub tag: u32,
 }
 
-impl Order {
+impl Order<'_> {
     fn record(&self, base: u64, kind: Kind, natural: u64) -> Record {
         Record::new(base, self.size)
             .with_alignment(self.alignment.max(natural))
@@ -57,53 +58,61 @@ impl Order {
         PADDINGS.lock().get_or_insert_with(HashMap::new).insert(base, native);
         (base, PADDED)
     }
+}
 
-    /// The stream that the block belongs to: the one asked for, else the device's current one.
-    #[inline]
-    fn take_stream(&mut self) -> Result<Entered<Stream>> {
-        match self.stream.take() {
-            Some(stream) => Ok(stream),
-            None => stream::current(self.device),
-        }
+/// The stream that a block belongs to: the one asked for, else the device's current one, kept in `current`.
+#[inline]
+fn stream_for<'a>(
+    asked: Option<&'a Entered<Stream>>,
+    device: &'static Device,
+    current: &'a mut Option<Entered<Stream>>,
+) -> Result<&'a Entered<Stream>> {
+    match asked {
+        Some(stream) => Ok(stream),
+        None => Ok(current.insert(stream::current(device)?)),
     }
 }
 
 /// Blocks that lie inside what the driver gave, by their address.
 static PADDINGS: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
 
-/// The address that the driver knows the block by.
+/// The address that the driver knows a block by, while the block is being given back.
+#[derive(Debug, Clone, Copy)]
+pub struct Native(u64);
+
+impl Native {
+    #[inline]
+    pub fn address(self) -> u64 {
+        self.0
+    }
+
+    /// Remembers it again, when the block was not given back.
+    pub fn keep(self, record: &Record) {
+        if record.flags() & PADDED != 0 {
+            PADDINGS.lock().get_or_insert_with(HashMap::new).insert(record.base(), self.0);
+        }
+    }
+}
+
+/// Takes the address that the driver knows the block by. Before the block is given back: the next one at the
+/// same address has its own.
 #[inline]
-pub fn native_of(record: &Record) -> u64 {
+pub fn take_native(record: &Record) -> Native {
     if record.flags() & PADDED == 0 {
-        return record.base();
+        return Native(record.base());
     }
-    PADDINGS
-        .lock()
-        .as_ref()
-        .and_then(|paddings| paddings.get(&record.base()).copied())
-        .unwrap_or(record.base())
-}
-
-/// Forgets it, when the block goes away.
-#[inline]
-pub fn forget_padding_of(record: &Record) {
-    if record.flags() & PADDED != 0 {
-        forget_padding(record.base());
-    }
-}
-
-pub fn forget_padding(base: u64) {
-    if let Some(paddings) = PADDINGS.lock().as_mut() {
-        paddings.remove(&base);
-    }
+    let native = PADDINGS.lock().as_mut().and_then(|paddings| paddings.remove(&record.base()));
+    Native(native.unwrap_or(record.base()))
 }
 
 /// Stream-ordered memory of the device's pool. The hot path: an explicit ordinary stream needs no context.
-pub fn mempool(mut order: Order) -> Result<u64> {
+pub fn mempool(order: Order<'_>) -> Result<u64> {
     let device = order.device;
     let driver = device.require_cuda("pool memory")?;
+    parked::poll_seldom();
     let pool = device.pool(driver)?;
-    let stream = order.take_stream()?;
+    let mut current = None;
+    let stream = stream_for(order.stream, device, &mut current)?;
     let _context = stream.enter_context(driver)?;
     stream.refuse_capture(driver, "an allocation")?;
     let size = order.padded_size();
@@ -117,14 +126,14 @@ pub fn mempool(mut order: Order) -> Result<u64> {
         }
     };
     let (base, flags) = order.place(native);
-    let per_thread = if stream.is_per_thread() { PER_THREAD } else { 0 };
-    // The record holds the stream from here on, so the call may leave it.
-    let held = stream.leave_holding();
+    let (per_thread, thread) = own_thread(stream);
+    let held = stream.hold();
     let record = order
         .record(base, Kind::CudaMempool, NATURAL_ALIGNMENT)
         .with_stream(held)
+        .with_context(thread)
         .with_flags(flags | HOLDS_STREAM | per_thread);
-    settle(record, || {
+    settle(stream.thread(), record, || {
         // SAFETY: the record was refused, so the hold is still this function's.
         let stream = unsafe { stream::held(held) };
         let _ = driver.free_async(native, stream.native());
@@ -134,48 +143,56 @@ pub fn mempool(mut order: Order) -> Result<u64> {
 }
 
 /// Plain device memory. Belongs to a stream like any other block: its free comes after that stream's work.
-pub fn device(order: Order) -> Result<u64> {
+pub fn device(order: Order<'_>) -> Result<u64> {
     context_memory(order, Kind::CudaDevice, Driver::alloc_device)
 }
 
 /// Managed memory.
-pub fn managed(order: Order) -> Result<u64> {
+pub fn managed(order: Order<'_>) -> Result<u64> {
     context_memory(order, Kind::CudaManaged, Driver::alloc_managed)
 }
 
 fn context_memory(
-    mut order: Order,
+    order: Order<'_>,
     kind: Kind,
     get: impl Fn(&Driver, usize) -> std::result::Result<u64, Failure>,
 ) -> Result<u64> {
     let device = order.device;
     let driver = device.require_cuda(kind.name())?;
-    let stream = order.take_stream()?;
+    let mut current = None;
+    let stream = stream_for(order.stream, device, &mut current)?;
     let _context = device.enter(driver)?;
     stream.refuse_capture(driver, "an allocation")?;
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
-    parked::poll(device);
+    parked::poll();
     let size = order.padded_size();
     let native = match get(driver, size) {
         Ok(native) => native,
         Err(failure) => shortage::retry(driver, &order.shortage(kind), failure, || get(driver, size))?,
     };
     let (base, flags) = order.place(native);
-    let per_thread = if stream.is_per_thread() { PER_THREAD } else { 0 };
-    let held = stream.leave_holding();
+    let (per_thread, thread) = own_thread(stream);
+    let held = stream.hold();
     let record = order
         .record(base, kind, NATURAL_ALIGNMENT)
         .with_stream(held)
+        .with_context(thread)
         .with_flags(flags | HOLDS_STREAM | per_thread);
-    settle(record, || {
+    settle(stream.thread(), record, || {
         let _ = driver.free_device(native);
         // SAFETY: the record was refused, so the hold is still this function's.
         unsafe { stream::release_hold(held) };
     })
 }
 
+/// A block on the calling thread's own default stream says so, and whose it is.
+#[inline]
+fn own_thread(stream: &Stream) -> (u16, u32) {
+    if stream.is_per_thread() { (PER_THREAD, stream::thread_mark()) } else { (0, 0) }
+}
+
 /// Page-locked host memory, seen by every context and owned by one that is held as long as the block lives.
-pub fn pinned(order: Order) -> Result<u64> {
+pub fn pinned(order: Order<'_>) -> Result<u64> {
     let driver = runtime::driver_of_gpus().map_err(|mut e| {
         e.status = if e.status == crate::error::Status::NoSuchDevice {
             crate::error::Status::NotSupported
@@ -187,7 +204,7 @@ pub fn pinned(order: Order) -> Result<u64> {
     let owner = pinned_owner(driver)?;
     let _context = owner.enter(driver)?;
     let _relaxed = driver.relax_capture().map_err(|f| owner.error(driver, f))?;
-    parked::poll(owner);
+    parked::poll();
     let native = match driver.alloc_pinned(order.padded_size()) {
         Ok(native) => native,
         Err(failure) => shortage::retry_pinned(driver, owner, order.size, failure, || {
@@ -199,7 +216,7 @@ pub fn pinned(order: Order) -> Result<u64> {
         .record(base, Kind::Pinned, NATURAL_ALIGNMENT)
         .with_context(u32::from(owner.index()))
         .with_flags(flags);
-    settle(record, || {
+    settle(thread::mine(), record, || {
         let _ = driver.free_pinned(native);
     })
 }
@@ -227,7 +244,7 @@ fn pinned_owner(driver: &'static Driver) -> Result<&'static Device> {
 }
 
 /// Ordinary host memory.
-pub fn host(order: Order) -> Result<u64> {
+pub fn host(order: Order<'_>) -> Result<u64> {
     let mut out: *mut std::ffi::c_void = std::ptr::null_mut();
     let alignment = order.alignment.max(HOST_ALIGNMENT) as usize;
     // SAFETY: the alignment is a power of two and a multiple of a pointer's size.
@@ -242,7 +259,7 @@ pub fn host(order: Order) -> Result<u64> {
     }
     let base = out.expose_provenance() as u64;
     let record = order.record(base, Kind::Host, HOST_ALIGNMENT);
-    settle(record, || free_host(base))
+    settle(thread::mine(), record, || free_host(base))
 }
 
 /// Gives host memory back.
@@ -253,21 +270,21 @@ pub fn free_host(base: u64) {
 
 /// Enters the block in the ledger and counts it, or gives the memory back.
 #[inline]
-fn settle(record: Record, give_back: impl FnOnce()) -> Result<u64> {
-    match enter(record) {
+fn settle(me: &'static thread::Record, record: Record, give_back: impl FnOnce()) -> Result<u64> {
+    match enter(me, &record) {
         Ok(()) => {
-            statistics::count_alloc(&record);
+            statistics::count_alloc(me, &record);
             Ok(record.base())
         }
         Err(error) => {
-            forget_padding_of(&record);
+            let _ = take_native(&record);
             give_back();
             Err(error)
         }
     }
 }
 
-impl Order {
+impl Order<'_> {
     fn shortage(&self, kind: Kind) -> shortage::Shortage {
         shortage::Shortage { device: self.device, kind, size: self.size }
     }

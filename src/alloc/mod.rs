@@ -11,9 +11,9 @@ mod uses;
 
 pub use describe::{PointerInfo, describe};
 pub use free::{FreeOptions, free};
-pub use parked::poll;
-pub use statistics::{Statistics, reset_peak, statistics};
-pub use tag::{intern, tag_name};
+pub use parked::{look_at_all, poll};
+pub use statistics::{reset_peak, statistics};
+pub use tag::intern;
 pub use uses::{record_use, record_use_of};
 
 use crate::device::Device;
@@ -22,6 +22,7 @@ use crate::handle::Entered;
 use crate::ledger::{InsertError, Ledger, Record};
 use crate::log::log;
 use crate::stream::{self, Stream};
+use crate::thread;
 
 /// Every live block of the process. Never dropped.
 static LEDGER: Ledger = Ledger::new();
@@ -94,7 +95,7 @@ impl Rule {
     ];
 
     /// What governs memory of a kind that we made.
-    fn of_kind(kind: Kind) -> Rule {
+    pub fn of_kind(kind: Kind) -> Rule {
         match kind {
             Kind::Unknown => Rule::Unknown,
             Kind::Host => Rule::Pageable,
@@ -121,14 +122,14 @@ const PER_THREAD: u16 = 8;
 
 /// What a caller asks for.
 #[derive(Default)]
-pub struct Request {
+pub struct Request<'a> {
     pub size: u64,
     /// 0 for the kind's own, else a power of two.
     pub alignment: u64,
     /// `None` for the device's choice.
     pub kind: Option<Kind>,
     /// `None` for the current stream of the device.
-    pub stream: Option<Entered<Stream>>,
+    pub stream: Option<&'a Entered<Stream>>,
     pub tag: u32,
 }
 
@@ -139,7 +140,7 @@ const NATURAL_ALIGNMENT: u64 = 256;
 const HOST_ALIGNMENT: u64 = 64;
 
 /// Serves a request. Size 0 is success with address 0, and nobody is asked.
-pub fn allocate(device: &'static Device, request: Request) -> Result<u64> {
+pub fn allocate(device: &'static Device, request: Request<'_>) -> Result<u64> {
     let Request { size, alignment, kind, stream, tag } = request;
     if size > LARGEST {
         fail!(SizeOverflow, "{size} bytes is more than any address space has (the limit is 2^63 - 1)");
@@ -151,7 +152,7 @@ pub fn allocate(device: &'static Device, request: Request) -> Result<u64> {
         fail!(SizeOverflow, "{size} bytes aligned to {alignment} is more than any address space has");
     }
     let kind = choose(device, kind)?;
-    if let Some(stream) = &stream
+    if let Some(stream) = stream
         && !std::ptr::eq(stream.device(), device)
     {
         fail!(
@@ -213,13 +214,19 @@ fn choose(device: &Device, asked: Option<Kind>) -> Result<Kind> {
     Ok(kind)
 }
 
+/// The kind that a request would be served with.
+pub fn kind_for(device: &Device, asked: Option<Kind>) -> Result<Kind> {
+    choose(device, asked)
+}
+
 /// Enters a new block in the ledger. Memory that the driver gave while we thought it in use shows that the old
 /// block was freed behind our back: its record is stale.
-fn enter(record: Record) -> Result<()> {
+#[inline]
+fn enter(me: &'static thread::Record, record: &Record) -> Result<()> {
     loop {
-        match LEDGER.insert(record) {
+        match LEDGER.insert_as(me.number(), record) {
             Ok(()) => return Ok(()),
-            Err(InsertError::Overlap(overlap)) => drop_stale(&overlap.0, &record),
+            Err(InsertError::Overlap(overlap)) => drop_stale(&overlap.0, record),
             Err(InsertError::OutOfMemory) => fail!(OutOfMemory, "no host memory for the record of a block"),
             Err(InsertError::AddressRange) => {
                 fail!(
@@ -245,20 +252,20 @@ fn drop_stale(old: &Record, new: &Record) {
             old.base()
         );
         statistics::count_stale(&old);
-        forget(&old);
+        statistics::count_free(thread::mine(), &old);
+        forget_holds(&old);
+        // A new block at the same address has entered its own padding already.
+        if old.base() != new.base() {
+            let _ = builtin::take_native(&old);
+        }
     }
 }
 
-/// Lets go of what a record held, when its memory is not to be given back.
-fn forget(record: &Record) {
-    statistics::count_free(record);
+/// Lets go of the streams that a record held, when its memory is not to be given back.
+fn forget_holds(record: &Record) {
     if record.flags() & USED_ELSEWHERE != 0 {
-        for held in uses::take(record.base()) {
-            // SAFETY: the list of uses had the hold and is gone.
-            unsafe { stream::release_hold(held) };
-        }
+        uses::take(record.base()).into_iter().for_each(uses::Use::let_go);
     }
-    builtin::forget_padding_of(record);
     if record.flags() & HOLDS_STREAM != 0 {
         // SAFETY: the record had the hold and is gone.
         unsafe { stream::release_hold(record.stream()) };
@@ -273,13 +280,6 @@ fn device_of(record: &Record) -> Result<&'static Device> {
 #[cold]
 fn lost_record(record: &Record) -> Error {
     error!(Internal, "the record of {:#x} names no device", record.base())
-}
-
-/// Blocks of the device that are live now.
-pub fn live_blocks(device: &Device) -> u64 {
-    let mut count = 0;
-    LEDGER.for_each(|record| count += u64::from(record.device() == device.index()));
-    count
 }
 
 /// The record of the block that an address lies in.

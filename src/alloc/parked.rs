@@ -2,7 +2,9 @@
 //! page-locked memory wait for all work of the context, so such a block is parked until the streams that used
 //! it are done, and only then given back. There is no background thread: later calls look.
 
-use super::builtin;
+use super::Kind;
+use super::builtin::{self, Native};
+use super::uses::Use;
 use crate::device::{Device, PerDevice};
 use crate::driver::{Driver, Failure, RawEvent, RawStream};
 use crate::error::Result;
@@ -10,52 +12,72 @@ use crate::ledger::Record;
 use crate::log::log;
 use crate::runtime;
 use crate::stream::{self, Ended};
+use crate::thread;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// A stream whose work a free must come after. Keeps a hold on it.
+/// A stream whose work a free must come after. Has the use's hold on it.
 struct Wait {
-    held: u32,
+    of: Use,
     /// Recorded on the stream since the free; `None` while that was not possible, or when it has ended.
     event: Option<RawEvent>,
 }
 
+impl Wait {
+    fn let_go(self) {
+        if let Some(event) = self.event {
+            // SAFETY: the use has a hold.
+            stream::give_event(unsafe { stream::held(self.of.held) }.device(), event);
+        }
+        self.of.let_go();
+    }
+}
+
 struct Parked {
+    owner: &'static Device,
     record: Record,
+    native: Native,
     waits: Vec<Wait>,
 }
 
-#[derive(Default)]
-struct Parking {
-    queue: Mutex<VecDeque<Parked>>,
-    /// So that a call that finds nothing parked pays one load.
-    count: AtomicUsize,
-}
+/// The oldest first.
+static QUEUE: Mutex<VecDeque<Parked>> = Mutex::new(VecDeque::new());
+/// What is in the queue or taken out for a look, so that a call that finds nothing parked pays one load.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Blocks that were parked and are given back.
+static GIVEN_BACK: AtomicU64 = AtomicU64::new(0);
 
-static PARKING: PerDevice<Parking> = PerDevice::new();
+/// As many blocks as one call looks at, so that it takes a bounded time however many are parked.
+const LOOK_AT: usize = 16;
 
-/// How a driver gives a block back.
-pub fn give_back(driver: &Driver, device: &Device, record: &Record) -> std::result::Result<(), Failure> {
-    use super::Kind;
-    let native = builtin::native_of(record);
+/// How a driver gives a block back. The context of the block's owner is current.
+pub fn give_back(
+    driver: &Driver,
+    owner: &Device,
+    record: &Record,
+    native: Native,
+) -> std::result::Result<(), Failure> {
+    let address = native.address();
     match Kind::of_record(record) {
-        Kind::CudaDevice | Kind::CudaManaged => driver.free_device(native),
-        Kind::Pinned => driver.free_pinned(native),
-        Kind::CudaMempool => match reclaim_stream(device, driver) {
-            Ok(stream) => driver.free_async(native, stream),
+        Kind::CudaDevice | Kind::CudaManaged => driver.free_device(address),
+        Kind::Pinned => driver.free_pinned(address),
+        Kind::CudaMempool => match reclaim_stream(owner, driver) {
+            Ok(stream) => driver.free_async(address, stream),
             // Works for pool memory too, at the price of waiting for the context.
-            Err(_) => driver.free_device(native),
+            Err(_) => driver.free_device(address),
         },
         Kind::Host | Kind::Unknown => Ok(()),
     }
 }
 
+static RECLAIM: PerDevice<Mutex<Option<RawStream>>> = PerDevice::new();
+
 /// A stream of the device that nobody waits on: frees that must come after several streams go there, so that
 /// no stream of the caller's is made to wait.
 fn reclaim_stream(device: &Device, driver: &Driver) -> std::result::Result<RawStream, Failure> {
-    static RECLAIM: PerDevice<Mutex<Option<RawStream>>> = PerDevice::new();
     let mut made = RECLAIM.get_or_make(device, Mutex::default).lock();
     match *made {
         Some(stream) => Ok(stream),
@@ -67,41 +89,52 @@ fn reclaim_stream(device: &Device, driver: &Driver) -> std::result::Result<RawSt
     }
 }
 
-/// Whether a wait is over. Makes the mark on its stream when that was not possible before.
+/// Whether frees that were ordered behind several streams have all happened.
+pub fn reclaim_is_idle(device: &Device, driver: &Driver) -> bool {
+    let made = RECLAIM.get(device).and_then(|made| *made.lock());
+    made.is_none_or(|stream| driver.stream_is_idle(stream).unwrap_or(true))
+}
+
+/// Where the end of the use can be marked or waited for: its stream. Another thread's own default stream cannot
+/// be named here; the legacy stream comes after it, as after every blocking stream of the context.
+fn marked_on(stream: &stream::Stream, of: &Use) -> RawStream {
+    if of.is_another_threads() { RawStream::LEGACY } else { stream.native() }
+}
+
+/// Whether a wait is over. Makes the mark on its stream when that was not possible before. The context of the
+/// stream's device is current.
 fn is_over(driver: &Driver, wait: &mut Wait) -> std::result::Result<bool, Failure> {
     if let Some(event) = wait.event {
         return driver.event_is_done(event);
     }
-    if let Some(stream) = stream::enter_held(wait.held) {
-        if stream.is_capturing(driver)? {
+    if let Some(stream) = stream::enter_held(thread::mine(), wait.of.held) {
+        let place = marked_on(&stream, &wait.of);
+        if stream::is_capturing(driver, place)? {
             return Ok(false);
         }
-        if driver.stream_is_idle(stream.native())? {
+        // The legacy stream's own work may be done while that of the streams it comes after is not.
+        if place == stream.native() && driver.stream_is_idle(place)? {
             return Ok(true);
         }
         let Ok(event) = stream::take_event(stream.device(), driver) else { return Ok(false) };
-        if let Err(failure) = driver.record_event(event, stream.native()) {
+        if let Err(failure) = driver.record_event(event, place) {
             stream::give_event(stream.device(), event);
             return Err(failure);
         }
         wait.event = Some(event);
-        return Ok(false);
+        return driver.event_is_done(event);
     }
     // SAFETY: the wait has a hold.
-    match unsafe { stream::held(wait.held) }.ended() {
+    has_ended(driver, unsafe { stream::held(wait.of.held) })
+}
+
+/// Whether a stream that cannot be entered any more has done its work.
+pub fn has_ended(driver: &Driver, stream: &stream::Stream) -> std::result::Result<bool, Failure> {
+    match stream.ended() {
         Ended::NotYet => Ok(false),
         Ended::Event(event) => driver.event_is_done(event),
         Ended::Nothing => Ok(true),
     }
-}
-
-fn let_go(wait: Wait) {
-    if let Some(event) = wait.event {
-        // SAFETY: the wait has a hold.
-        stream::give_event(unsafe { stream::held(wait.held) }.device(), event);
-    }
-    // SAFETY: the wait had the hold and is gone.
-    unsafe { stream::release_hold(wait.held) };
 }
 
 /// Drops the waits that are over. An event is asked in its own device's context.
@@ -109,7 +142,7 @@ fn settle_waits(driver: &'static Driver, waits: &mut Vec<Wait>) {
     let mut i = 0;
     while i < waits.len() {
         // SAFETY: the wait has a hold.
-        let device = unsafe { stream::held(waits[i].held) }.device();
+        let device = unsafe { stream::held(waits[i].of.held) }.device();
         let over = device.is_lost()
             || match device.enter(driver) {
                 Ok(_context) => match is_over(driver, &mut waits[i]) {
@@ -119,156 +152,180 @@ fn settle_waits(driver: &'static Driver, waits: &mut Vec<Wait>) {
                 },
                 Err(_) => device.is_lost(),
             };
-        if over { let_go(waits.swap_remove(i)) } else { i += 1 }
+        if over { waits.swap_remove(i).let_go() } else { i += 1 }
     }
 }
 
-/// Frees a block after the streams that it held: at once when they are idle, else later. The driver is
-/// usable, and the context of the block's owner current.
+/// Frees a block after its uses: at once when they are over, else later. The driver is usable, and the context
+/// of the block's owner current. On failure nothing was freed, and the uses were over.
 pub fn free_after(
     driver: &'static Driver,
     owner: &'static Device,
-    record: Record,
-    streams: Vec<u32>,
+    record: &Record,
+    uses: Vec<Use>,
 ) -> Result<()> {
-    let mut waits: Vec<Wait> = streams.into_iter().map(|held| Wait { held, event: None }).collect();
+    let mut waits: Vec<Wait> = uses.into_iter().map(|of| Wait { of, event: None }).collect();
     settle_waits(driver, &mut waits);
+    let native = builtin::take_native(record);
     if waits.is_empty() {
-        return finish(driver, owner, &record);
+        return finish(driver, owner, record, native).inspect_err(|_| native.keep(record));
     }
-    let parking = PARKING.get_or_make(owner, Parking::default);
-    parking.queue.lock().push_back(Parked { record, waits });
-    parking.count.fetch_add(1, Ordering::Release);
+    QUEUE.lock().push_back(Parked { owner, record: *record, native, waits });
+    COUNT.fetch_add(1, Ordering::Release);
     Ok(())
 }
 
-/// Frees a pool block that several streams used: the driver does the waiting, on a stream of ours.
+/// Frees a pool block that several streams used: the driver does the waiting, on a stream of ours. Its result
+/// is that of `free_after`, which takes over where the driver cannot wait.
 pub fn free_pool_after(
     driver: &'static Driver,
     owner: &'static Device,
-    record: Record,
-    streams: Vec<u32>,
+    record: &Record,
+    uses: Vec<Use>,
 ) -> Result<()> {
-    if try_join(driver, owner, &record, &streams).is_err() {
-        return free_after(driver, owner, record, streams);
+    let native = builtin::take_native(record);
+    if try_join(driver, owner, native, &uses).is_err() {
+        native.keep(record);
+        return free_after(driver, owner, record, uses);
     }
-    for held in streams {
-        // SAFETY: the holds are this call's.
-        unsafe { stream::release_hold(held) };
-    }
-    builtin::forget_padding_of(&record);
+    uses.into_iter().for_each(Use::let_go);
     Ok(())
 }
 
-/// Orders the reclaim stream after every stream and frees there. Fails, with nothing freed, when a stream is
+/// Orders the reclaim stream after every use and frees there. Fails, with nothing freed, when a stream is
 /// being captured or is just ending.
 fn try_join(
     driver: &'static Driver,
     owner: &'static Device,
-    record: &Record,
-    streams: &[u32],
+    native: Native,
+    uses: &[Use],
 ) -> std::result::Result<(), ()> {
     let reclaim = reclaim_stream(owner, driver).map_err(drop)?;
-    for held in streams {
-        if let Some(stream) = stream::enter_held(*held) {
+    for of in uses {
+        if let Some(stream) = stream::enter_held(thread::mine(), of.held) {
             let device = stream.device();
+            let place = marked_on(&stream, of);
             let _context = device.enter(driver).map_err(drop)?;
-            if stream.is_per_thread() || stream.is_capturing(driver).unwrap_or(true) {
+            if stream::is_capturing(driver, place).unwrap_or(true) {
                 return Err(());
             }
             let event = stream::take_event(device, driver).map_err(drop)?;
             // An event may be recorded anew once a wait for its last record is in place.
-            let joined =
-                driver.record_event(event, stream.native()).and_then(|()| driver.wait_event(reclaim, event));
+            let joined = driver.record_event(event, place).and_then(|()| driver.wait_event(reclaim, event));
             stream::give_event(device, event);
             joined.map_err(drop)?;
         } else {
             // SAFETY: the caller has the hold.
-            match unsafe { stream::held(*held) }.ended() {
+            match unsafe { stream::held(of.held) }.ended() {
                 Ended::NotYet => return Err(()),
                 Ended::Event(event) => driver.wait_event(reclaim, event).map_err(drop)?,
                 Ended::Nothing => {}
             }
         }
     }
-    driver.free_async(builtin::native_of(record), reclaim).map_err(drop)
+    driver.free_async(native.address(), reclaim).map_err(drop)
 }
 
-fn finish(driver: &Driver, owner: &'static Device, record: &Record) -> Result<()> {
-    match give_back(driver, owner, record) {
-        Err(f) if !f.is_driver_gone() && !owner.notice(driver, f) => Err(owner.error(driver, f)),
-        _ => {
-            builtin::forget_padding_of(record);
-            Ok(())
-        }
+fn finish(driver: &Driver, owner: &'static Device, record: &Record, native: Native) -> Result<()> {
+    match give_back(driver, owner, record, native) {
+        Ok(()) => Ok(()),
+        Err(f) if f.is_driver_gone() || owner.notice(driver, f) => Ok(()),
+        Err(f) => Err(owner.error(driver, f)),
     }
 }
 
-/// Gives back what is parked on the device and whose streams are done.
+/// Gives back what is parked and whose streams are done, as far as a call may take the time.
 #[inline]
-pub fn poll(device: &'static Device) {
-    if PARKING.get(device).is_some_and(|parking| parking.count.load(Ordering::Acquire) != 0) {
-        look(device);
+pub fn poll() {
+    if COUNT.load(Ordering::Acquire) != 0 {
+        look(LOOK_AT);
+    }
+}
+
+/// As `poll`, for the calls that are made most: while streams work, it looks now and then only.
+#[inline]
+pub fn poll_seldom() {
+    if COUNT.load(Ordering::Acquire) != 0 {
+        look_if_time();
     }
 }
 
 #[cold]
-fn look(device: &'static Device) {
+fn look_if_time() {
+    const PAUSE: u64 = 100_000;
+    static START: OnceLock<Instant> = OnceLock::new();
+    static QUIET_UNTIL: AtomicU64 = AtomicU64::new(0);
+    let now = START.get_or_init(Instant::now).elapsed().as_nanos() as u64;
+    if now >= QUIET_UNTIL.load(Ordering::Relaxed) {
+        let before = GIVEN_BACK.load(Ordering::Relaxed);
+        look(LOOK_AT);
+        if GIVEN_BACK.load(Ordering::Relaxed) == before {
+            QUIET_UNTIL.store(now + PAUSE, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cold]
+fn look(at_most: usize) {
     let Ok(driver) = runtime::driver() else { return };
-    let Some(parking) = PARKING.get(device) else { return };
-    let Ok(_context) = device.enter(driver) else { return abandon(device, parking) };
     let Ok(_relaxed) = driver.relax_capture() else { return };
     // Each block is taken out for its look: no lock is held while the driver may wait.
-    for _ in 0..parking.count.load(Ordering::Acquire) {
-        let Some(mut parked) = parking.queue.lock().pop_front() else { return };
+    for _ in 0..COUNT.load(Ordering::Acquire).min(at_most) {
+        let Some(mut parked) = QUEUE.lock().pop_front() else { return };
+        let owner = parked.owner;
         settle_waits(driver, &mut parked.waits);
-        if !parked.waits.is_empty() && !device.is_lost() {
-            parking.queue.lock().push_back(parked);
+        let context = owner.enter(driver);
+        if !owner.is_lost() && (!parked.waits.is_empty() || context.is_err()) {
+            QUEUE.lock().push_back(parked);
             continue;
         }
-        parking.count.fetch_sub(1, Ordering::AcqRel);
-        parked.waits.into_iter().for_each(let_go);
-        if !device.is_lost()
-            && let Err(error) = finish(driver, device, &parked.record)
+        parked.waits.into_iter().for_each(Wait::let_go);
+        // What was in a context that died went with it.
+        if !owner.is_lost()
+            && let Err(error) = finish(driver, owner, &parked.record, parked.native)
         {
-            log!(Error, "a parked block of {} bytes was not freed: {error}", parked.record.size());
+            log!(
+                Error,
+                "{} bytes at {:#x}, freed while a stream used them, could not be given back later: {error}",
+                parked.record.size(),
+                parked.record.base()
+            );
         }
+        GIVEN_BACK.fetch_add(1, Ordering::Relaxed);
+        COUNT.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-/// The device is lost: what was parked there is gone.
-fn abandon(device: &Device, parking: &Parking) {
-    if device.is_lost() {
-        let parked = std::mem::take(&mut *parking.queue.lock());
-        parking.count.fetch_sub(parked.len(), Ordering::AcqRel);
-        for block in parked {
-            builtin::forget_padding_of(&block.record);
-            block.waits.into_iter().for_each(let_go);
-        }
+/// Looks at everything that is parked.
+pub fn look_at_all() {
+    if COUNT.load(Ordering::Acquire) != 0 {
+        look(usize::MAX);
     }
 }
 
-/// Waits for what is parked on the device, at most for a time. True when something was given back.
-pub fn drain(device: &'static Device, patience: Duration) -> bool {
-    let Some(parking) = PARKING.get(device) else { return false };
-    let before = parking.count.load(Ordering::Acquire);
+/// How many parked blocks were given back so far.
+pub fn given_back() -> u64 {
+    GIVEN_BACK.load(Ordering::Acquire)
+}
+
+/// Blocks and bytes that are parked, of those that are asked for.
+pub fn waiting(wanted: impl Fn(&Device, Kind) -> bool) -> (u64, u64) {
+    let queue = QUEUE.lock();
+    let wanted = queue.iter().filter(|parked| wanted(parked.owner, Kind::of_record(&parked.record)));
+    wanted.fold((0, 0), |(blocks, bytes), parked| (blocks + 1, bytes + parked.record.size()))
+}
+
+/// Waits for parked blocks of those that are asked for, at most for a time. True when something was given back.
+pub fn drain(patience: Duration, wanted: impl Fn(&Device, Kind) -> bool) -> bool {
+    let before = given_back();
     let deadline = Instant::now() + patience;
     let mut pause = Duration::from_micros(20);
     loop {
-        poll(device);
-        let left = parking.count.load(Ordering::Acquire);
-        if left == 0 || Instant::now() >= deadline {
-            return left < before;
+        look_at_all();
+        if waiting(&wanted).0 == 0 || Instant::now() >= deadline {
+            return given_back() != before;
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(2));
     }
-}
-
-/// Blocks and bytes that are parked on the device.
-pub fn waiting(device: &Device) -> (u64, u64) {
-    PARKING.get(device).map_or((0, 0), |parking| {
-        let queue = parking.queue.lock();
-        (queue.len() as u64, queue.iter().map(|parked| parked.record.size()).sum())
-    })
 }

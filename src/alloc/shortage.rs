@@ -5,8 +5,9 @@ use super::{Kind, LEDGER, parked, tag};
 use crate::device::Device;
 use crate::driver::{Driver, Failure};
 use crate::error::{Error, Result, error};
+use crate::stream;
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long blocks whose streams still work are waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -18,7 +19,8 @@ pub struct Shortage {
     pub size: u64,
 }
 
-/// Makes room and asks once more. Not for other failures, which come back as they are.
+/// Makes room and asks again: at once, whenever something has come free while streams are waited for, and when
+/// they are done. Not for other failures, which come back as they are.
 #[cold]
 pub fn retry(
     driver: &'static Driver,
@@ -31,25 +33,37 @@ pub fn retry(
         return Err(device.error(driver, failure));
     }
     let _context = device.enter(driver)?;
-    parked::drain(device, PATIENCE);
-    trim(driver, device);
-    match again() {
-        Ok(ptr) => Ok(ptr),
-        Err(f) if f.is_out_of_memory() => {
-            // Frees that were handed to the pool in stream order may not have happened yet.
-            if settle_pool(driver, device) {
-                trim(driver, device);
-                if let Ok(ptr) = again() {
-                    return Ok(ptr);
-                }
+    let deadline = Instant::now() + PATIENCE;
+    let mut pause = Duration::from_micros(50);
+    let mut before = None;
+    loop {
+        // Asked first: what comes free after the answer is found by the next round.
+        let last = nothing_pending(driver, device) || Instant::now() >= deadline;
+        parked::look_at_all();
+        trim(driver, device);
+        let now = (parked::given_back(), device.pool_in_use().map(|pool| driver.pool_usage(pool)));
+        if last || before != Some(now) {
+            match again() {
+                Ok(ptr) => return Ok(ptr),
+                Err(f) if !f.is_out_of_memory() => return Err(device.error(driver, f)),
+                Err(f) if last => return Err(out_of_memory(driver, shortage, f)),
+                Err(_) => before = Some(now),
             }
-            Err(out_of_memory(driver, shortage, f))
         }
-        Err(f) => Err(device.error(driver, f)),
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(2));
     }
 }
 
-/// As `retry`, for page-locked memory: its limit is the host's, so nothing of a GPU is given back.
+/// Whether waiting would bring nothing: no freed block of the device is parked, and none is about to go back to
+/// its pool behind a stream's work.
+fn nothing_pending(driver: &Driver, device: &Device) -> bool {
+    let parked = parked::waiting(|owner, _| std::ptr::eq(owner, device)).0;
+    parked == 0 && stream::all_idle(device, driver) && parked::reclaim_is_idle(device, driver)
+}
+
+/// As `retry`, for page-locked memory: its limit is the host's, so nothing of a GPU is given back, and what is
+/// parked under any GPU's context counts.
 #[cold]
 pub fn retry_pinned(
     driver: &'static Driver,
@@ -61,23 +75,29 @@ pub fn retry_pinned(
     if !failure.is_out_of_memory() {
         return Err(owner.error(driver, failure));
     }
-    let failure = if parked::drain(owner, PATIENCE) {
-        match again() {
-            Ok(ptr) => return Ok(ptr),
-            Err(f) => f,
-        }
-    } else {
-        failure
+    parked::drain(PATIENCE, |_, kind| kind == Kind::Pinned);
+    let failure = match again() {
+        Ok(ptr) => return Ok(ptr),
+        Err(f) => f,
     };
     if !failure.is_out_of_memory() {
         return Err(owner.error(driver, failure));
     }
     let live = super::statistics(crate::device::all()[0], Some(Kind::Pinned)).live_bytes;
+    let (blocks, bytes) = parked::waiting(|_, kind| kind == Kind::Pinned);
     Err(error!(
         OutOfMemory,
-        "out of page-locked host memory (not GPU memory): asked {size} bytes (PINNED), {live} are pinned by this library; the system limits page-locked memory: pin less, or ask for WARP_MEMORY_HOST"
+        "out of page-locked host memory (not GPU memory): asked {size} bytes (PINNED), {live} are pinned by this library{}; the system limits page-locked memory: pin less, or ask for WARP_MEMORY_HOST",
+        still_waiting(blocks, bytes)
     )
     .with_driver_code(failure.code))
+}
+
+fn still_waiting(blocks: u64, bytes: u64) -> String {
+    if blocks == 0 {
+        return String::new();
+    }
+    format!("; {bytes} bytes in {blocks} freed blocks wait for their streams")
 }
 
 fn trim(driver: &Driver, device: &Device) {
@@ -87,26 +107,6 @@ fn trim(driver: &Driver, device: &Device) {
     }
 }
 
-/// Waits, for a bounded time, until the pool's frees have happened. True when some did.
-fn settle_pool(driver: &'static Driver, device: &'static Device) -> bool {
-    let Some(pool) = device.pool_in_use() else { return false };
-    let kept =
-        |driver: &Driver| driver.pool_usage(pool).map_or(0, |(used, reserved)| reserved - used.min(reserved));
-    if kept(driver) == 0 {
-        return false;
-    }
-    let Ok(stream) = crate::stream::current(device) else { return false };
-    let deadline = std::time::Instant::now() + PATIENCE;
-    while std::time::Instant::now() < deadline {
-        match driver.stream_is_idle(stream.native()) {
-            Ok(false) => std::thread::sleep(Duration::from_millis(1)),
-            Ok(true) => return true,
-            Err(_) => return false,
-        }
-    }
-    false
-}
-
 fn out_of_memory(driver: &Driver, shortage: &Shortage, failure: Failure) -> Error {
     let Shortage { device, kind, size } = shortage;
     let (free, total) = driver.memory_info().unwrap_or((0, 0));
@@ -114,12 +114,8 @@ fn out_of_memory(driver: &Driver, shortage: &Shortage, failure: Failure) -> Erro
         Some(Ok((used, reserved))) => format!("the pool uses {used} and reserves {reserved}; "),
         _ => String::new(),
     };
-    let (blocks, bytes) = parked::waiting(device);
-    let waiting = if blocks == 0 {
-        String::new()
-    } else {
-        format!("; {bytes} bytes in {blocks} freed blocks wait for their streams")
-    };
+    let (blocks, bytes) = parked::waiting(|owner, _| std::ptr::eq(owner, *device));
+    let waiting = still_waiting(blocks, bytes);
     error!(
         OutOfMemory,
         "out of memory on \"{}\": asked {size} bytes ({}); {pool}free {free} of {total}{}{waiting}",

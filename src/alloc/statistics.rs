@@ -4,9 +4,11 @@
 use super::Kind;
 use crate::device::{Device, PerDevice};
 use crate::ledger::Record;
+use crate::thread;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A line of its own for each kind, so that kinds do not slow each other.
+/// A line of its own for each kind, so that kinds do not slow each other. How often is counted by each thread
+/// for itself; here is what has no room in a thread's record.
 #[derive(Default)]
 #[repr(align(64))]
 struct Counters {
@@ -15,6 +17,10 @@ struct Counters {
     allocations: AtomicU64,
     frees: AtomicU64,
     stale: AtomicU64,
+}
+
+fn key(device: u16, kind: usize) -> u32 {
+    u32::from(device) * 8 + kind as u32
 }
 
 static COUNTERS: PerDevice<[Counters; 6]> = PerDevice::new();
@@ -38,10 +44,15 @@ fn counters(device: u16, kind: u8) -> Option<&'static Counters> {
 }
 
 #[inline]
-pub fn count_alloc(record: &Record) {
-    if let Some(counters) = counters(record.device(), record.kind()) {
-        let bytes = counters.bytes.fetch_add(record.size(), Ordering::Relaxed) + record.size();
+pub fn count_alloc(me: &thread::Record, record: &Record) {
+    let Some(counters) = counters(record.device(), record.kind()) else { return };
+    let key = key(record.device(), usize::from(record.kind()));
+    if !me.count(key, false) {
         counters.allocations.fetch_add(1, Ordering::Relaxed);
+    }
+    let more = me.take_float(key, record.size());
+    if more != 0 {
+        let bytes = counters.bytes.fetch_add(more, Ordering::Relaxed) + more;
         if bytes > counters.peak.load(Ordering::Relaxed) {
             counters.peak.fetch_max(bytes, Ordering::Relaxed);
         }
@@ -49,10 +60,15 @@ pub fn count_alloc(record: &Record) {
 }
 
 #[inline]
-pub fn count_free(record: &Record) {
-    if let Some(counters) = counters(record.device(), record.kind()) {
-        counters.bytes.fetch_sub(record.size(), Ordering::Relaxed);
+pub fn count_free(me: &thread::Record, record: &Record) {
+    let Some(counters) = counters(record.device(), record.kind()) else { return };
+    let key = key(record.device(), usize::from(record.kind()));
+    if !me.count(key, true) {
         counters.frees.fetch_add(1, Ordering::Relaxed);
+    }
+    let less = me.give_float(key, record.size());
+    if less != 0 {
+        counters.bytes.fetch_sub(less, Ordering::Relaxed);
     }
 }
 
@@ -66,15 +82,17 @@ pub fn count_stale(record: &Record) {
 pub fn statistics(device: &Device, kind: Option<Kind>) -> Statistics {
     let mut sum = Statistics::default();
     let Some(all) = COUNTERS.get(device) else { return sum };
-    for (counters, of) in all.iter().zip(Kind::ALL) {
+    for (number, (counters, of)) in all.iter().zip(Kind::ALL).enumerate() {
         if kind.is_some_and(|kind| kind != of) {
             continue;
         }
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         // Frees first: a block that goes between the two reads is then counted live, never negative.
-        let frees = load(&counters.frees);
-        let allocations = load(&counters.allocations);
-        sum.live_bytes += load(&counters.bytes);
+        let shared_frees = load(&counters.frees);
+        let (allocations, frees) = thread::counted(key(device.index(), number));
+        let allocations = allocations + load(&counters.allocations);
+        let frees = frees + shared_frees;
+        sum.live_bytes += load(&counters.bytes).saturating_sub(thread::floating(key(device.index(), number)));
         sum.peak_bytes += load(&counters.peak);
         sum.live_blocks += allocations.saturating_sub(frees);
         sum.allocations += allocations;
@@ -87,8 +105,11 @@ pub fn statistics(device: &Device, kind: Option<Kind>) -> Statistics {
 /// Lets the peaks of the device begin again at what is live.
 pub fn reset_peak(device: &Device) {
     if let Some(all) = COUNTERS.get(device) {
-        for counters in all {
-            counters.peak.store(counters.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        for (number, counters) in all.iter().enumerate() {
+            // The next peak begins at what is live, as far as this thread can tell.
+            let own = thread::mine().end_float(key(device.index(), number));
+            let bytes = counters.bytes.fetch_sub(own, Ordering::Relaxed) - own;
+            counters.peak.store(bytes, Ordering::Relaxed);
         }
     }
 }

@@ -1,19 +1,62 @@
 //! Which streams, beside its own, used a block: a free must come after their work too. Most blocks are used on
 //! their own stream only and never appear here.
 
-use super::{Kind, LEDGER, USED_ELSEWHERE};
+use super::{Kind, LEDGER, PER_THREAD, USED_ELSEWHERE, parked};
 use crate::error::{Result, fail};
 use crate::handle::Entered;
 use crate::ledger::Record;
 use crate::runtime;
 use crate::stream::{self, Stream};
+use crate::thread;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
-const SHARDS: usize = 64;
+/// A block's use on a stream, with a hold on it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Use {
+    pub held: u32,
+    /// Of a stream that is each thread's own default stream: the thread whose it was. Else 0.
+    thread: u32,
+}
 
-/// Held streams by block.
-type Uses = HashMap<u64, Vec<u32>>;
+impl Use {
+    /// A use on a stream by the calling thread.
+    pub fn on(stream: &Entered<Stream>) -> Use {
+        let thread = if stream.is_per_thread() { stream::thread_mark() } else { 0 };
+        Use { held: stream.hold(), thread }
+    }
+
+    /// The use that a block's own stream is, with the hold that the record has.
+    pub fn of_own_stream(record: &Record) -> Use {
+        Use { held: record.stream(), thread: own_thread(record) }
+    }
+
+    fn is_on(&self, stream: &Entered<Stream>) -> bool {
+        self.held == stream.index() && (!stream.is_per_thread() || self.thread == stream::thread_mark())
+    }
+
+    /// Whether it was on the default stream of another thread than the calling one.
+    pub fn is_another_threads(&self) -> bool {
+        self.thread != 0 && !stream::is_this_thread(self.thread)
+    }
+
+    /// Gives the hold back.
+    pub fn let_go(self) {
+        // SAFETY: the use had the hold and is gone.
+        unsafe { stream::release_hold(self.held) };
+    }
+}
+
+/// The thread on whose own default stream the block was allocated, 0 for blocks of other streams.
+pub fn own_thread(record: &Record) -> u32 {
+    if record.flags() & PER_THREAD != 0 { record.context() } else { 0 }
+}
+
+const SHARDS: usize = 64;
+/// Lists of this length, and of its multiples by powers of two, are looked through for streams that are gone.
+const LONG: usize = 16;
+
+type Uses = HashMap<u64, Vec<Use>>;
 static USES: [Mutex<Option<Uses>>; SHARDS] = [const { Mutex::new(None) }; SHARDS];
 
 fn shard(base: u64) -> &'static Mutex<Option<Uses>> {
@@ -45,28 +88,48 @@ fn note(record: &Record, stream: &Entered<Stream>) {
         return;
     }
     let own = record.flags() & super::HOLDS_STREAM != 0 && record.stream() == stream.index();
-    // Each thread's own default stream is another one, so using it is noted even when the handle is the same.
-    if own && !stream.is_per_thread() {
+    // Each thread's own default stream is another one, even when the handle is the same.
+    if own && (!stream.is_per_thread() || own_thread(record) == stream::thread_mark()) {
         return;
     }
-    let mut uses = shard(record.base()).lock();
-    let streams = uses.get_or_insert_with(HashMap::new).entry(record.base()).or_default();
-    if !streams.contains(&stream.index()) {
-        streams.push(stream.hold());
+    {
+        let mut uses = shard(record.base()).lock();
+        let uses = uses.get_or_insert_with(HashMap::new).entry(record.base()).or_default();
+        if !uses.iter().any(|of| of.is_on(stream)) {
+            if uses.len() >= LONG && uses.len().is_power_of_two() {
+                forget_the_gone(uses);
+            }
+            uses.push(Use::on(stream));
+        }
     }
-    drop(uses);
     if record.flags() & USED_ELSEWHERE == 0
         && !LEDGER.update(record.base(), |now| now.set_flags(now.flags() | USED_ELSEWHERE))
     {
         // Freed meanwhile: nobody will ask for the note any more.
-        for held in take(record.base()) {
-            // SAFETY: the list had the hold and is gone.
-            unsafe { stream::release_hold(held) };
-        }
+        take(record.base()).into_iter().for_each(Use::let_go);
     }
 }
 
+/// A block that outlives many streams does not keep them all: a stream whose handle was released has no more
+/// uses to come, and once its work is done there is nothing to wait for.
+#[cold]
+fn forget_the_gone(uses: &mut Vec<Use>) {
+    let Ok(driver) = runtime::driver() else { return };
+    let Ok(_relaxed) = driver.relax_capture() else { return };
+    let gone = |of: &mut Use| {
+        // SAFETY: the use has a hold.
+        let stream = unsafe { stream::held(of.held) };
+        stream.device().is_lost()
+            || stream::enter_held(thread::mine(), of.held).is_none()
+                && stream
+                    .device()
+                    .enter(driver)
+                    .is_ok_and(|_context| parked::has_ended(driver, stream).unwrap_or(false))
+    };
+    uses.extract_if(.., gone).for_each(Use::let_go);
+}
+
 /// Takes the list of a block that is going away; the holds are the caller's.
-pub fn take(base: u64) -> Vec<u32> {
+pub fn take(base: u64) -> Vec<Use> {
     shard(base).lock().as_mut().and_then(|uses| uses.remove(&base)).unwrap_or_default()
 }

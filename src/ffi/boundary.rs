@@ -86,23 +86,30 @@ pub unsafe trait Grows: Copy {
 /// A longer struct than any version of it could be is a `struct_size` that was never set.
 const LONGEST: usize = 1 << 16;
 
+#[inline]
 fn struct_size<T: Grows>(from: *const T) -> Result<usize> {
     // SAFETY: not NULL (checked by the callers), and `struct_size` is the first field.
     let size = unsafe { from.cast::<usize>().read_unaligned() };
     if !(T::FIRST_SIZE..=LONGEST).contains(&size) {
-        fail!(
-            InvalidArgument,
-            "{}.struct_size is {size}; set it to sizeof({}), {} here",
-            T::NAME,
-            T::NAME,
-            size_of::<T>()
-        );
+        return Err(unset_size::<T>(size));
     }
     Ok(size)
 }
 
+#[cold]
+fn unset_size<T: Grows>(size: usize) -> crate::error::Error {
+    crate::error::error!(
+        InvalidArgument,
+        "{}.struct_size is {size}; set it to sizeof({}), {} here",
+        T::NAME,
+        T::NAME,
+        size_of::<T>()
+    )
+}
+
 /// Reads a struct of options. NULL is all defaults; a shorter one is an older caller's; a longer one is a newer
 /// caller's and passes as long as what we do not know is zero.
+#[inline]
 pub fn options<T: Grows>(from: *const T) -> Result<T> {
     // SAFETY: zero bytes are a value of `T` by `Grows`.
     let mut value: T = unsafe { std::mem::zeroed() };
@@ -110,6 +117,10 @@ pub fn options<T: Grows>(from: *const T) -> Result<T> {
         return Ok(value);
     }
     let size = struct_size(from)?;
+    if size == size_of::<T>() {
+        // SAFETY: the caller says that its struct has the size of ours; any bytes are a value by `Grows`.
+        return Ok(unsafe { from.read_unaligned() });
+    }
     let known = size.min(size_of::<T>());
     // SAFETY: the caller says that its struct has `size` bytes; at most ours are copied, and the rest is read.
     let tail = unsafe {
@@ -127,36 +138,51 @@ pub fn options<T: Grows>(from: *const T) -> Result<T> {
     Ok(value)
 }
 
-/// A struct that a caller gives to be filled.
+/// A struct that a caller gives to be filled. Zeroed but for its size unless it is.
 pub struct OutStruct<T> {
     place: *mut T,
     size: usize,
 }
 
-/// A required struct of results, zeroed but for its size.
+/// A required struct of results.
+#[inline]
 pub fn out_struct<T: Grows>(place: *mut T) -> Result<OutStruct<T>> {
     if place.is_null() {
         fail!(InvalidArgument, "the {} to fill is NULL", T::NAME);
     }
-    let size = struct_size(place)?;
-    // SAFETY: the caller says that its struct has `size` bytes; the first field keeps its value.
-    unsafe { place.cast::<u8>().add(size_of::<usize>()).write_bytes(0, size - size_of::<usize>()) };
-    Ok(OutStruct { place, size })
+    Ok(OutStruct { place, size: struct_size(place)? })
 }
 
+const HEAD: usize = size_of::<usize>();
+
 impl<T: Grows> OutStruct<T> {
-    /// Fills it as far as the caller's version of it goes.
+    /// Fills it as far as the caller's version of it goes; a newer caller's further fields are zero.
+    #[inline]
     pub fn put(self, value: T) {
-        let known = self.size.min(size_of::<T>());
-        let head = size_of::<usize>();
-        // SAFETY: checked by `out_struct`; what a struct of ours has beyond the caller's size is not written.
+        let (place, size) = (self.place.cast::<u8>(), self.size);
+        std::mem::forget(self);
+        let value = (&raw const value).cast::<u8>();
+        // SAFETY: the caller says that its struct has `size` bytes, of which the first field keeps its value.
         unsafe {
-            std::ptr::copy_nonoverlapping(
-                (&raw const value).cast::<u8>().add(head),
-                self.place.cast::<u8>().add(head),
-                known - head,
-            );
+            if size == size_of::<T>() {
+                std::ptr::copy_nonoverlapping(
+                    value.add(HEAD),
+                    place.add(HEAD),
+                    const { size_of::<T>() - HEAD },
+                );
+            } else {
+                let known = size.min(size_of::<T>());
+                std::ptr::copy_nonoverlapping(value.add(HEAD), place.add(HEAD), known - HEAD);
+                place.add(known).write_bytes(0, size - known);
+            }
         }
+    }
+}
+
+impl<T> Drop for OutStruct<T> {
+    fn drop(&mut self) {
+        // SAFETY: as in `put`.
+        unsafe { self.place.cast::<u8>().add(HEAD).write_bytes(0, self.size - HEAD) };
     }
 }
 

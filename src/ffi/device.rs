@@ -7,9 +7,9 @@
 
 use super::boundary::{Grows, field, guard, handle, opaque, out, out_struct, utf8};
 use super::status::warp_status;
-use crate::driver::RawContext;
+use crate::device::RawContext;
 use crate::error::{Result, fail};
-use crate::{device, runtime};
+use crate::{alloc, device, runtime};
 use std::ffi::{c_char, c_void};
 
 /// A device. The handle stays good until the library is shut down, or the device's context dies or is removed.
@@ -365,5 +365,9 @@ pub unsafe extern "C" fn warp_device_get_for_thread(out: *mut *mut warp_device) 
 ///     context is being captured.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_device_synchronize(device: *mut warp_device) -> warp_status {
-    guard(|| found(device)?.synchronize())
+    guard(|| {
+        found(device)?.synchronize()?;
+        alloc::poll();
+        Ok(())
+    })
 }

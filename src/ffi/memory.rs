@@ -174,7 +174,7 @@ unsafe impl Grows for warp_statistics {
     const NAME: &'static str = "warp_statistics";
 }
 
-fn kind_of(number: warp_memory_kind) -> Result<Option<Kind>> {
+pub(super) fn kind_of(number: warp_memory_kind) -> Result<Option<Kind>> {
     match Kind::of(number) {
         Some(Kind::Unknown) => Ok(None),
         Some(kind) => Ok(Some(kind)),
@@ -226,11 +226,12 @@ pub unsafe extern "C" fn warp_alloc_with(
         let out = self::out(out, "out")?;
         let device = found_device(device)?;
         let given_options = self::options(options)?;
+        let stream = given(given_options.stream)?;
         let request = Request {
             size,
             alignment: given_options.alignment,
             kind: kind_of(given_options.kind)?,
-            stream: given(given_options.stream)?,
+            stream: stream.as_ref(),
             tag: text(given_options.tag).map_or(0, alloc::intern),
         };
         out.put(pointer(alloc::allocate(device, request)?));
@@ -263,10 +264,11 @@ pub unsafe extern "C" fn warp_free_with(ptr: *mut c_void, options: *const warp_f
     guard(|| {
         let given_options = self::options(options)?;
         let nonzero = |value: u64| (value != 0).then_some(value);
+        let stream = given(given_options.stream)?;
         let options = FreeOptions {
             size: nonzero(given_options.size),
             alignment: nonzero(given_options.alignment),
-            stream: given(given_options.stream)?,
+            stream: stream.as_ref(),
         };
         alloc::free(address(ptr), &options)
     })
@@ -332,7 +334,8 @@ pub unsafe extern "C" fn warp_pointer_get_info(
 ///
 /// @param ptr  the first byte to fill, inside any block, or any memory that the CPU or the stream's GPU can write.
 /// @param size  bytes to fill, a multiple of pattern_size; 0 does nothing.
-/// @param pattern  the bytes to repeat; they are read before the call returns.
+/// @param pattern  the bytes to repeat, in host memory, also inside of what is filled; they are read before the call
+///     returns.
 /// @param pattern_size  how many, at least 1.
 /// @param stream  where to put it; NULL for the current stream of the memory's device.
 /// @return WARP_ERROR_INVALID_ARGUMENT for a range that passes the end of its block, or sizes that do not divide.
@@ -355,9 +358,7 @@ pub unsafe extern "C" fn warp_memory_fill(
         if pattern_size > i64::MAX as u64 {
             fail!(SizeOverflow, "a pattern of {pattern_size} bytes is more than any address space has");
         }
-        // SAFETY: the caller's pattern has that many bytes for the call.
-        let pattern = unsafe { std::slice::from_raw_parts(pattern.cast::<u8>(), pattern_size as usize) };
-        copy::fill(address(ptr), size, pattern, given(stream)?)
+        copy::fill(address(ptr), size, (address(pattern), pattern_size), given(stream)?.as_ref())
     })
 }
 
@@ -370,7 +371,7 @@ pub unsafe extern "C" fn warp_memory_fill(
 /// @param src  where from.
 /// @param size  bytes; 0 does nothing.
 /// @param stream  where to put it, of either device; NULL for the current stream of the destination's GPU, else of
-///     the source's.
+///     the source's. Managed memory counts as a GPU's only where no other end is.
 /// @return WARP_ERROR_INVALID_ARGUMENT for NULL or a range that passes the end of its block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_memory_copy(
@@ -381,7 +382,7 @@ pub unsafe extern "C" fn warp_memory_copy(
 ) -> warp_status {
     guard(|| {
         runtime::require_live()?;
-        copy::copy(address(dest), address(src), size, given(stream)?)
+        copy::copy(address(dest), address(src), size, given(stream)?.as_ref())
     })
 }
 

@@ -7,11 +7,11 @@
 use super::boundary::{Grows, flags, guard, handle, opaque, options, out, out_struct};
 use super::device::warp_device;
 use super::status::warp_status;
-use crate::driver::RawStream;
 use crate::error::Result;
 use crate::handle::Entered;
+use crate::stream::RawStream;
 use crate::stream::Stream;
-use crate::{device, runtime, stream};
+use crate::{alloc, device, runtime, stream};
 use std::ffi::c_void;
 
 /// A stream. Good until it is released or the library is shut down.
@@ -212,7 +212,11 @@ pub unsafe extern "C" fn warp_stream_set_current(
 ///     kernel faulted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_stream_synchronize(stream: *mut warp_stream) -> warp_status {
-    guard(|| named_or_current(stream)?.synchronize())
+    guard(|| {
+        named_or_current(stream)?.synchronize()?;
+        alloc::poll();
+        Ok(())
+    })
 }
 
 /// Whether everything that was put on the stream is done. Does not wait.

@@ -161,7 +161,13 @@ impl HintTables {
     /// The calling thread's table, made at its first use; `None` if there is no memory, which only costs speed.
     #[inline]
     pub(super) fn of_this_thread(&self) -> Option<&Hints> {
-        let cell = &self.0[thread_number() % TABLES];
+        self.of(thread_number())
+    }
+
+    /// The table of the thread with that number.
+    #[inline]
+    pub(super) fn of(&self, thread: usize) -> Option<&Hints> {
+        let cell = &self.0[thread % TABLES];
         // SAFETY: null or stored by `make`; tables live as long as `self`.
         unsafe { cell.load(Acquire).as_ref() }.or_else(|| Self::make(cell))
     }

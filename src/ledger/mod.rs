@@ -108,10 +108,17 @@ impl Ledger {
     }
 
     /// Takes in a record, unless a live one shares an address with it. Of racing inserts that overlap one succeeds.
+    #[inline]
     pub fn insert(&self, record: Record) -> Result<(), InsertError> {
+        self.insert_as(thread_number(), &record)
+    }
+
+    /// `insert` for a caller that knows a number of its thread's: threads that share one share what is remembered
+    /// of where blocks came and went, at a cost in speed only.
+    pub fn insert_as(&self, thread: usize, record: &Record) -> Result<(), InsertError> {
         let base = record.base();
         let last = record.last().ok_or(InsertError::AddressRange)?;
-        let hints = self.hints.of_this_thread();
+        let hints = self.hints.of(thread);
         let mut nearby = self.nearby(hints, base);
         let mut remembered = nearby.is_some();
         loop {
@@ -123,13 +130,13 @@ impl Ledger {
                         (leaf, NO_GUESS)
                     }
                     None => {
-                        self.plant(thread_number()).ok_or(InsertError::OutOfMemory)?;
+                        self.plant(thread).ok_or(InsertError::OutOfMemory)?;
                         continue;
                     }
                 },
             };
             let held = leaf.version.lock();
-            let admission = leaf.admit(&record, last, guess);
+            let admission = leaf.admit(record, last, guess);
             drop(held);
             match admission {
                 Admission::Done(position) => {
@@ -144,7 +151,7 @@ impl Ledger {
                 Admission::Overlap(other) => return Err(Overlap(other).into()),
                 Admission::Elsewhere => {}
                 Admission::Full => {
-                    self.make_room(base, thread_number()).ok_or(InsertError::OutOfMemory)?;
+                    self.make_room(base, thread).ok_or(InsertError::OutOfMemory)?;
                 }
                 Admission::Stretches => {
                     if let Some(other) = self.stretch(base, last) {
@@ -162,7 +169,18 @@ impl Ledger {
         base: u64,
         check: impl FnOnce(&Record) -> Result<(), E>,
     ) -> Result<Record, RemoveError<E>> {
-        let hints = self.hints.of_this_thread();
+        self.remove_as(thread_number(), base, check)
+    }
+
+    /// `remove` for a caller that knows a number of its thread's; see [`Ledger::insert_as`].
+    #[inline]
+    pub fn remove_as<E>(
+        &self,
+        thread: usize,
+        base: u64,
+        check: impl FnOnce(&Record) -> Result<(), E>,
+    ) -> Result<Record, RemoveError<E>> {
+        let hints = self.hints.of(thread);
         let mut nearby = self.nearby(hints, base);
         let mut remembered = nearby.is_some();
         loop {

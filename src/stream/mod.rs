@@ -8,11 +8,14 @@ pub use current::{current, set_current};
 pub use events::{give_event, take_event};
 
 use crate::device::{self, Device};
-use crate::driver::{CaptureStatus, Driver, Failure, RawEvent, RawStream};
+use crate::driver::{CaptureStatus, Driver, Failure, RawEvent};
+
+pub use crate::driver::RawStream;
 use crate::error::{Result, fail};
 use crate::handle::{Entered, Handle, Object, Registry, Tag};
 use crate::log::log;
 use crate::runtime;
+use crate::thread;
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -102,11 +105,6 @@ impl Stream {
         self.native == RawStream::PER_THREAD
     }
 
-    /// Whether the native stream is one of those that mean the current context's.
-    pub fn is_special(&self) -> bool {
-        self.device.is_cuda() && self.native.is_special()
-    }
-
     /// What to wait for once the stream cannot be entered any more.
     pub fn ended(&self) -> Ended {
         match *self.end.lock() {
@@ -130,11 +128,7 @@ impl Stream {
 
     /// Whether putting anything on the stream would record it, or break what is being recorded.
     pub fn is_capturing(&self, driver: &Driver) -> std::result::Result<bool, Failure> {
-        match driver.capture_status(self.native) {
-            Ok(status) => Ok(status != CaptureStatus::None),
-            Err(f) if f.is_capture() => Ok(true),
-            Err(f) => Err(f),
-        }
+        is_capturing(driver, self.native)
     }
 
     /// Marks the end of the work on it and gives up the native stream.
@@ -145,9 +139,12 @@ impl Stream {
         let driver = runtime::driver().ok()?;
         let _context = self.device.enter(driver).ok()?;
         let _relaxed = driver.relax_capture().ok()?;
-        let capturing = self.is_capturing(driver).unwrap_or(true);
+        // The default streams of the threads that used the handle cannot be named here; the legacy stream comes
+        // after them all.
+        let end = if self.is_per_thread() { RawStream::LEGACY } else { self.native };
+        let capturing = is_capturing(driver, end).unwrap_or(true);
         let event = if capturing { None } else { take_event(self.device, driver).ok() };
-        let event = event.filter(|event| match driver.record_event(*event, self.native) {
+        let event = event.filter(|event| match driver.record_event(*event, end) {
             Ok(()) => true,
             Err(f) => {
                 self.device.notice(driver, f);
@@ -188,8 +185,9 @@ impl Stream {
         driver.stream_is_idle(self.native).map_err(|f| self.device.error(driver, f))
     }
 
-    /// To be called before the driver is given the stream: an error when its context died, and the stream with it.
-    /// The special streams mean another one in each context; a call on them makes its device's current.
+    /// To be called before the driver is given the stream. An error when its context died behind the library's
+    /// back: once the GPU has another context the driver crashes on a stream of the dead one. The special streams
+    /// mean another one in each context; a call on them makes its device's current.
     #[inline]
     pub fn enter_context(
         &self,
@@ -200,6 +198,16 @@ impl Stream {
         } else {
             self.device.context(driver).map(|_| None)
         }
+    }
+}
+
+/// Whether putting anything on a native stream would record it, or break what is being recorded.
+pub fn is_capturing(driver: &Driver, native: RawStream) -> std::result::Result<bool, Failure> {
+    match driver.capture_status(native) {
+        Ok(status) => Ok(status != CaptureStatus::None),
+        // The legacy stream refuses the question while a blocking stream captures.
+        Err(f) if f.is_capture() => Ok(true),
+        Err(f) => Err(f),
     }
 }
 
@@ -225,6 +233,19 @@ fn thread_number() -> u64 {
         }
         number.get()
     })
+}
+
+/// Threads beyond this number are not told apart by their marks.
+const UNKNOWN_THREAD: u32 = u32::MAX;
+
+/// The calling thread's number for records: never 0.
+pub fn thread_mark() -> u32 {
+    u32::try_from(thread_number()).unwrap_or(UNKNOWN_THREAD)
+}
+
+/// Whether the mark is surely the calling thread's.
+pub fn is_this_thread(mark: u32) -> bool {
+    mark == thread_mark() && mark != UNKNOWN_THREAD
 }
 
 /// How a new stream should be.
@@ -325,8 +346,8 @@ pub fn enter(handle: Handle) -> Result<Entered<Stream>> {
 
 /// The stream that a block holds; `None` once it was released.
 #[inline]
-pub fn enter_held(held: u32) -> Option<Entered<Stream>> {
-    STREAMS.enter_held(held)
+pub fn enter_held(thread: &'static thread::Record, held: u32) -> Option<Entered<Stream>> {
+    STREAMS.enter_held(thread, held)
 }
 
 /// The stream that a block holds, released or not.
@@ -356,6 +377,14 @@ pub unsafe fn release_hold(held: u32) {
 
 pub fn handle_of(stream: &Entered<Stream>) -> Handle {
     STREAMS.handle_of(stream.index())
+}
+
+/// Whether all work is done that was put on the device's streams through this library. A stream whose answer is
+/// not to be had, as during a capture, is not waited for.
+pub fn all_idle(device: &Device, driver: &Driver) -> bool {
+    STREAMS.all(|stream| {
+        !std::ptr::eq(stream.device, device) || driver.stream_is_idle(stream.native).unwrap_or(true)
+    })
 }
 
 /// After a fork, in the child.

@@ -1,0 +1,412 @@
+//! What each thread keeps for the library, in a place that others can look at: the objects that its calls are
+//! inside of, its share of the counts, and what it gave back and will probably take again. Only the thread itself writes, so writing needs no locked instruction.
+//!
+//! Records are never freed. One whose thread has ended serves the next new thread, counts and all.
+
+use std::cell::Cell;
+use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence,
+};
+
+/// As many objects as the nested calls of one thread can be inside of.
+const PLACES: usize = 32;
+const COUNTS: usize = 32;
+
+#[repr(align(128))]
+pub struct Record {
+    /// Addresses of slots that a call of this thread is inside of; 0 is none.
+    inside: [AtomicUsize; PLACES],
+    /// Which places are taken. Read and written by the thread itself only.
+    taken: AtomicU32,
+    counts: [Count; COUNTS],
+    spares: [Spare; SPARES],
+    taken_by_thread: AtomicBool,
+    number: usize,
+    next: AtomicPtr<Record>,
+}
+
+impl Record {
+    /// A small number that no other living thread has.
+    #[inline]
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// Adds one to the first or the second count of `key`. False when the record has no room for it. For the
+    /// record's own thread only.
+    #[inline]
+    pub fn count(&self, key: u32, second: bool) -> bool {
+        let count = &self.counts[key as usize % COUNTS];
+        let owner = count.key.load(Ordering::Relaxed);
+        if owner != key + 1 && !self.take_count(count, owner, key) {
+            return false;
+        }
+        let counter = if second { &count.second } else { &count.first };
+        counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Release);
+        true
+    }
+
+    /// Of `bytes` more in use under `key`, those that the shared sum must be raised by.
+    #[inline]
+    pub fn take_float(&self, key: u32, bytes: u64) -> u64 {
+        let count = &self.counts[key as usize % COUNTS];
+        if count.key.load(Ordering::Relaxed) != key + 1 {
+            return bytes;
+        }
+        let float = count.float.load(Ordering::Relaxed);
+        let used = float.min(bytes);
+        count.float.store(float - used, Ordering::Release);
+        bytes - used
+    }
+
+    /// Of `bytes` less in use under `key`, those that the shared sum must be lowered by.
+    #[inline]
+    pub fn give_float(&self, key: u32, bytes: u64) -> u64 {
+        let count = &self.counts[key as usize % COUNTS];
+        if count.key.load(Ordering::Relaxed) != key + 1 {
+            return bytes;
+        }
+        let float = count.float.load(Ordering::Relaxed) + bytes;
+        let kept = if float > FLOAT { 0 } else { float };
+        count.float.store(kept, Ordering::Release);
+        float - kept
+    }
+
+    /// The bytes that the thread kept to itself under `key`, no more kept.
+    pub fn end_float(&self, key: u32) -> u64 {
+        let count = &self.counts[key as usize % COUNTS];
+        if count.key.load(Ordering::Relaxed) == key + 1 { count.float.swap(0, Ordering::AcqRel) } else { 0 }
+    }
+
+    /// Takes a hold on `slot` that this thread gave back before. For a thread that is inside of the slot's object.
+    #[inline]
+    pub fn take_spare(&self, slot: usize) -> bool {
+        let spare = self.spare(slot);
+        let holds = spare.holds.load(Ordering::Relaxed);
+        if holds == 0 || spare.slot.load(Ordering::Relaxed) != slot {
+            return false;
+        }
+        spare.holds.store(holds - 1, Ordering::Release);
+        true
+    }
+
+    /// Keeps a hold on `slot` for the next one to be taken. For a thread that is inside of the slot's object.
+    #[inline]
+    pub fn give_spare(&self, slot: usize) -> bool {
+        let spare = self.spare(slot);
+        let holds = spare.holds.load(Ordering::Relaxed);
+        if spare.slot.load(Ordering::Relaxed) != slot {
+            if holds != 0 {
+                return false;
+            }
+            spare.slot.store(slot, Ordering::Release);
+        }
+        spare.holds.store(holds + 1, Ordering::Release);
+        true
+    }
+
+    #[inline]
+    fn spare(&self, slot: usize) -> &Spare {
+        // Slots are tens of bytes apart.
+        &self.spares[(slot >> 5 ^ slot >> 9) % SPARES]
+    }
+
+    #[cold]
+    fn take_count(&self, count: &Count, owner: u32, key: u32) -> bool {
+        if owner == 0 {
+            count.key.store(key + 1, Ordering::Release);
+        }
+        owner == 0
+    }
+}
+
+/// A pair of counts that only one thread adds to.
+#[derive(Default)]
+struct Count {
+    /// What is counted, plus one; 0 is nothing yet. Never changes again.
+    key: AtomicU32,
+    first: AtomicU64,
+    second: AtomicU64,
+    /// Bytes that were given back and not yet taken off the shared sum; the next taking uses them up first.
+    float: AtomicU64,
+}
+
+/// Holds on a slot that this thread gave back and that are still counted there: the next ones that it takes.
+#[derive(Default)]
+struct Spare {
+    slot: AtomicUsize,
+    holds: AtomicU32,
+}
+
+const SPARES: usize = 16;
+/// As many bytes as a thread keeps to itself for each key.
+const FLOAT: u64 = 1 << 20;
+
+static ALL: AtomicPtr<Record> = AtomicPtr::new(std::ptr::null_mut());
+
+thread_local! {
+    static MINE: Cell<Option<&'static Record>> = const { Cell::new(None) };
+}
+
+/// The calling thread's record.
+#[inline]
+pub fn mine() -> &'static Record {
+    match MINE.get() {
+        Some(record) => record,
+        None => claim(),
+    }
+}
+
+#[cold]
+fn claim() -> &'static Record {
+    let record = all()
+        .find(|record| {
+            record.taken_by_thread.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        })
+        .unwrap_or_else(make);
+    MINE.set(Some(record));
+    give_back_at_exit(record);
+    record
+}
+
+fn make() -> &'static Record {
+    static NEXT: AtomicUsize = AtomicUsize::new(1);
+    let record: &'static Record = Box::leak(Box::new(Record {
+        number: NEXT.fetch_add(1, Ordering::Relaxed),
+        inside: [const { AtomicUsize::new(0) }; PLACES],
+        taken: AtomicU32::new(0),
+        counts: Default::default(),
+        spares: Default::default(),
+        taken_by_thread: AtomicBool::new(true),
+        next: AtomicPtr::new(std::ptr::null_mut()),
+    }));
+    let mut head = ALL.load(Ordering::Acquire);
+    loop {
+        record.next.store(head, Ordering::Relaxed);
+        let new = std::ptr::from_ref(record).cast_mut();
+        match ALL.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return record,
+            Err(now) => head = now,
+        }
+    }
+}
+
+/// Every record there is, of living threads and of ended ones.
+fn all() -> impl Iterator<Item = &'static Record> {
+    let mut at = ALL.load(Ordering::Acquire);
+    std::iter::from_fn(move || {
+        // SAFETY: records are leaked boxes.
+        let record = unsafe { at.as_ref() }?;
+        at = record.next.load(Ordering::Acquire);
+        Some(record)
+    })
+}
+
+/// Has the record given back when the thread ends. A destructor of the C library's, since one of Rust's would
+/// make the variable unusable for calls that come even later.
+fn give_back_at_exit(record: &'static Record) {
+    static KEY: AtomicU32 = AtomicU32::new(NONE);
+    const NONE: u32 = u32::MAX;
+    let mut key = KEY.load(Ordering::Acquire);
+    if key == NONE {
+        let mut made = 0;
+        // SAFETY: the destructor is a function of a library that is never unmapped.
+        if unsafe { libc::pthread_key_create(&mut made, Some(thread_ends)) } != 0 {
+            // Without a key the record stays with its ended thread; only memory is lost.
+            return;
+        }
+        key = match KEY.compare_exchange(NONE, made, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => made,
+            Err(first) => {
+                // SAFETY: made just now and not published.
+                unsafe { libc::pthread_key_delete(made) };
+                first
+            }
+        };
+    }
+    // SAFETY: a key of this process; the value is the record's address.
+    unsafe { libc::pthread_setspecific(key, std::ptr::from_ref(record).cast()) };
+}
+
+unsafe extern "C" fn thread_ends(record: *mut std::ffi::c_void) {
+    MINE.set(None);
+    // SAFETY: the value set by `give_back_at_exit`, a leaked box.
+    let record = unsafe { &*record.cast::<Record>() };
+    record.taken_by_thread.store(false, Ordering::Release);
+}
+
+/// A place of this thread's record that says which slot a call is inside of.
+#[derive(Clone, Copy)]
+pub struct Place {
+    record: &'static Record,
+    number: u32,
+}
+
+impl Place {
+    /// Says that a call of this thread is inside of `slot`. `None` when it is inside of too many.
+    #[inline(always)]
+    pub fn take(record: &'static Record, slot: usize) -> Option<Place> {
+        let taken = record.taken.load(Ordering::Relaxed);
+        let number = (!taken).trailing_zeros();
+        if number as usize >= PLACES {
+            return None;
+        }
+        record.taken.store(taken | 1 << number, Ordering::Relaxed);
+        record.inside[number as usize].store(slot, Ordering::Release);
+        light_fence();
+        Some(Place { record, number })
+    }
+
+    /// The thread's record that it is a place of.
+    #[inline]
+    pub fn record(&self) -> &'static Record {
+        self.record
+    }
+
+    /// Says that the call has left.
+    #[inline(always)]
+    pub fn give_back(self) {
+        self.record.inside[self.number as usize].store(0, Ordering::Release);
+        let taken = self.record.taken.load(Ordering::Relaxed);
+        self.record.taken.store(taken & !(1 << self.number), Ordering::Relaxed);
+        light_fence();
+    }
+}
+
+/// Whether a call of any thread is inside of `slot`. To be asked when none can enter any more, and answered after
+/// a barrier on all of them.
+#[cold]
+pub fn anyone_inside(slot: usize) -> bool {
+    heavy_fence();
+    all().any(|record| record.inside.iter().any(|inside| inside.load(Ordering::Acquire) == slot))
+}
+
+/// Takes from all threads the holds on `slot` that they keep for later. To be asked when nobody is inside of its
+/// object and nobody can enter any more: then no thread changes them.
+#[cold]
+pub fn collect_spares(slot: usize) -> u32 {
+    all()
+        .map(|record| record.spare(slot))
+        .filter(|spare| spare.slot.load(Ordering::Acquire) == slot)
+        .map(|spare| spare.holds.swap(0, Ordering::AcqRel))
+        .sum()
+}
+
+/// The bytes that threads keep to themselves under `key`: given back, and still in the shared sum.
+pub fn floating(key: u32) -> u64 {
+    all()
+        .map(|record| &record.counts[key as usize % COUNTS])
+        .filter(|count| count.key.load(Ordering::Acquire) == key + 1)
+        .map(|count| count.float.load(Ordering::Acquire))
+        .sum()
+}
+
+/// After a fork, in the child: the other threads are not there any more.
+pub fn after_fork_in_child() {
+    for record in all().filter(|record| !std::ptr::eq(*record, mine())) {
+        for inside in &record.inside {
+            inside.store(0, Ordering::Release);
+        }
+        record.taken.store(0, Ordering::Relaxed);
+        record.taken_by_thread.store(false, Ordering::Release);
+    }
+}
+
+/// The counts of `key`, over all threads.
+pub fn counted(key: u32) -> (u64, u64) {
+    let mut sum = (0, 0);
+    for record in all() {
+        let count = &record.counts[key as usize % COUNTS];
+        if count.key.load(Ordering::Acquire) == key + 1 {
+            // The second first: what is undone in between is then missing from neither.
+            sum.1 += count.second.load(Ordering::Acquire);
+            sum.0 += count.first.load(Ordering::Acquire);
+        }
+    }
+    sum
+}
+
+// A pair of fences of which one side is nearly free: the kernel makes every thread pass a barrier when the rare
+// side asks, so the frequent side need only keep the compiler from reordering.
+
+const UNTRIED: u8 = 0;
+const ASYMMETRIC: u8 = 1;
+const SYMMETRIC: u8 = 2;
+static FENCES: AtomicU8 = AtomicU8::new(UNTRIED);
+
+#[inline(always)]
+fn light_fence() {
+    if FENCES.load(Ordering::Relaxed) == ASYMMETRIC {
+        compiler_fence(Ordering::SeqCst);
+    } else {
+        strong_light_fence();
+    }
+}
+
+#[cold]
+fn strong_light_fence() {
+    if FENCES.load(Ordering::Relaxed) == UNTRIED {
+        let works = membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED);
+        FENCES.store(if works { ASYMMETRIC } else { SYMMETRIC }, Ordering::SeqCst);
+    }
+    fence(Ordering::SeqCst);
+}
+
+fn heavy_fence() {
+    fence(Ordering::SeqCst);
+    if FENCES.load(Ordering::SeqCst) == ASYMMETRIC && !membarrier(PRIVATE_EXPEDITED) {
+        // A forked child has to register anew.
+        membarrier(REGISTER_PRIVATE_EXPEDITED);
+        membarrier(PRIVATE_EXPEDITED);
+    }
+}
+
+const PRIVATE_EXPEDITED: i32 = 1 << 3;
+const REGISTER_PRIVATE_EXPEDITED: i32 = 1 << 4;
+
+fn membarrier(command: i32) -> bool {
+    // SAFETY: takes no pointers; a kernel without it answers ENOSYS.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_seen_by_others_until_it_is_given_back() {
+        let slot = 0x1000;
+        let place = Place::take(mine(), slot).unwrap();
+        assert!(std::thread::spawn(move || anyone_inside(slot)).join().unwrap());
+        place.give_back();
+        assert!(!anyone_inside(slot));
+    }
+
+    #[test]
+    fn places_run_out_and_come_back() {
+        std::thread::spawn(|| {
+            let places: Vec<_> = (0..PLACES).map(|i| Place::take(mine(), 0x2000 + i).unwrap()).collect();
+            assert!(Place::take(mine(), 0x3000).is_none());
+            places[7].give_back();
+            Place::take(mine(), 0x3000).unwrap().give_back();
+            places.iter().enumerate().filter(|(i, _)| *i != 7).for_each(|(_, place)| place.give_back());
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn counts_outlive_their_threads() {
+        let key = 31 * 1000;
+        for _ in 0..3 {
+            std::thread::spawn(move || {
+                assert!(mine().count(key, false));
+                assert!(mine().count(key, true));
+                assert!(mine().count(key, false));
+            })
+            .join()
+            .unwrap();
+        }
+        assert_eq!(counted(key), (6, 3));
+    }
+}
