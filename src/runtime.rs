@@ -17,8 +17,14 @@ static TRANSITION: Lock<()> = Lock::new(());
 static DRIVER: AtomicPtr<Driver> = AtomicPtr::new(std::ptr::null_mut());
 /// Whether this life of the library uses the GPUs of the driver.
 static GPUS: AtomicBool = AtomicBool::new(false);
-/// Why there are none; a leaked string, null for no reason.
-static REASON: AtomicPtr<String> = AtomicPtr::new(std::ptr::null_mut());
+/// Why there are none; null for no reason.
+static REASON: AtomicPtr<Reason> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Never freed: a former one may be being read. Each keeps hold of the one before it, so that none looks lost.
+struct Reason {
+    text: String,
+    _former: *mut Reason,
+}
 static MEMPOOLS_AT_INIT: AtomicBool = AtomicBool::new(true);
 static EXITING: AtomicBool = AtomicBool::new(false);
 /// The process that initialised, for kernels that cannot wipe a page on fork.
@@ -147,9 +153,10 @@ pub fn give_up_gpus() {
 }
 
 fn give_reason(text: String) {
-    // A former one may be being read; there are as many as lives that began differently.
+    // There are as many as lives that began differently from the one before.
     if text != reason() {
-        REASON.store(Box::into_raw(Box::new(text)), Ordering::Release);
+        let former = REASON.load(Ordering::Acquire);
+        REASON.store(Box::into_raw(Box::new(Reason { text, _former: former })), Ordering::Release);
     }
 }
 
@@ -381,8 +388,8 @@ pub fn opened_driver() -> Option<&'static Driver> {
 
 /// Why there is no usable GPU; empty when there is one.
 pub fn reason() -> String {
-    // SAFETY: null, or a leaked string.
-    unsafe { REASON.load(Ordering::Acquire).as_ref() }.cloned().unwrap_or_default()
+    // SAFETY: null, or a box that is never freed.
+    unsafe { REASON.load(Ordering::Acquire).as_ref() }.map(|reason| reason.text.clone()).unwrap_or_default()
 }
 
 /// Whether pools start enabled on devices that have them.

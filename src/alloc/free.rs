@@ -142,6 +142,11 @@ fn release(me: &'static thread::Record, record: &mut Record, options: &FreeOptio
     match freed {
         // The context died before the driver could be asked.
         Err(_) if owner.is_lost() => release_lost(driver, owner, record),
+        // So did the whole driver, as late in the process's exit; the memory went with it.
+        Err(_) if driver.is_gone() => {
+            forget_holds(record);
+            Ok(())
+        }
         freed => freed,
     }
 }
