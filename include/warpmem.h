@@ -826,7 +826,7 @@ warp_status warp_memory_fill(void *ptr,
  * @param src  where from.
  * @param size  bytes; 0 does nothing.
  * @param stream  where to put it, of either device; NULL for the current stream of the destination's GPU, else of
- *     the source's.
+ *     the source's. Managed memory counts as a GPU's only where no other end is.
  * @return WARP_ERROR_INVALID_ARGUMENT for NULL or a range that passes the end of its block.
  */
 warp_status warp_memory_copy(void *dest, const void *src, uint64_t size, warp_stream *stream);
@@ -1177,8 +1177,7 @@ warp_status warp_array_fill(warp_array *array, const void *value, uint64_t value
  * @param dest_offset  the first item to write.
  * @param src_offset  the first item to read.
  * @param count  how many items; 0 for as many as the source has. A source without items is nothing to do.
- * @param stream  where to put it, of either device; NULL for the current stream of the destination's GPU, else of
- *     the source's.
+ * @param stream  where to put it; NULL for the stream that warp_memory_copy() chooses.
  * @return WARP_ERROR_SIZE_MISMATCH for items of different sizes; WARP_ERROR_INVALID_ARGUMENT for a range that passes
  *     the end of either array; WARP_ERROR_NOT_SUPPORTED for an array or a view with gaps, or in another order.
  */
