@@ -805,7 +805,8 @@ warp_status warp_pointer_get_info(const void *ptr, warp_pointer_info *out);
  *
  * @param ptr  the first byte to fill, inside any block, or any memory that the CPU or the stream's GPU can write.
  * @param size  bytes to fill, a multiple of pattern_size; 0 does nothing.
- * @param pattern  the bytes to repeat; they are read before the call returns.
+ * @param pattern  the bytes to repeat, in host memory, also inside of what is filled; they are read before the call
+ *     returns.
  * @param pattern_size  how many, at least 1.
  * @param stream  where to put it; NULL for the current stream of the memory's device.
  * @return WARP_ERROR_INVALID_ARGUMENT for a range that passes the end of its block, or sizes that do not divide.

@@ -13,7 +13,18 @@ struct End {
     address: u64,
     /// The GPU whose memory it is, managed memory's home included; `None` for host memory.
     gpu: Option<&'static Device>,
-    managed: bool,
+    reach: Reach,
+}
+
+/// From where the driver's plain copy reaches memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// From the context of any GPU, by whatever way the driver finds: host, plain device and managed memory.
+    Anywhere,
+    /// As above, and every GPU has it as its own.
+    Managed,
+    /// Only from where it may be accessed: pools and mappings.
+    Granted,
 }
 
 impl End {
@@ -40,14 +51,19 @@ impl End {
             if let Some(lost) = gpu.filter(|d| d.is_lost()) {
                 return Err(lost.lost_error());
             }
-            return Ok(End { address, gpu, managed: block.kind() == Kind::CudaManaged });
+            let reach = match block.kind() {
+                Kind::CudaManaged => Reach::Managed,
+                Kind::CudaMempool => Reach::Granted,
+                _ => Reach::Anywhere,
+            };
+            return Ok(End { address, gpu, reach });
         }
         End::find_foreign(address, size, what)
     }
 
     #[cold]
     fn find_foreign(address: u64, size: u64, what: &str) -> Result<End> {
-        let host = End { address, gpu: None, managed: false };
+        let host = End { address, gpu: None, reach: Reach::Anywhere };
         let Ok(driver) = runtime::driver() else { return Ok(host) };
         let facts = driver.pointer_facts(address).map_err(|f| driver.error(f))?;
         if matches!(facts.class, MemoryClass::Unknown | MemoryClass::Host) {
@@ -69,7 +85,12 @@ impl End {
                 facts.ordinal
             )
         };
-        Ok(End { address, gpu: Some(gpu), managed: facts.class == MemoryClass::Managed })
+        let reach = match facts.class {
+            MemoryClass::Managed => Reach::Managed,
+            MemoryClass::Pool | MemoryClass::Mapping | MemoryClass::Graph => Reach::Granted,
+            _ => Reach::Anywhere,
+        };
+        Ok(End { address, gpu: Some(gpu), reach })
     }
 }
 
@@ -83,8 +104,8 @@ pub fn copy(dest: u64, src: u64, size: u64, stream: Option<&Entered<Stream>>) ->
     let dest = End::find(dest, size, "the destination")?;
     let src = End::find(src, size, "the source")?;
     // Every GPU reaches managed memory, so the other end's does it, which alone is sure to reach its own memory.
-    let home =
-        if dest.managed { src.gpu.filter(|_| !src.managed).or(dest.gpu) } else { dest.gpu.or(src.gpu) };
+    let own = |end: &End| end.gpu.filter(|_| end.reach != Reach::Managed);
+    let home = own(&dest).or(own(&src)).or(dest.gpu).or(src.gpu);
     let Some(home) = home else {
         if let Some(stream) = stream.filter(|s| s.device().is_cuda()) {
             fail!(
@@ -105,7 +126,7 @@ pub fn copy(dest: u64, src: u64, size: u64, stream: Option<&Entered<Stream>>) ->
     alloc::poll();
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
     match (dest.gpu, src.gpu) {
-        (Some(to), Some(from)) if !std::ptr::eq(to, from) && !dest.managed && !src.managed => {
+        (Some(to), Some(from)) if !std::ptr::eq(to, from) && needs_peer_copy(dest.reach, src.reach) => {
             let ends = ((dest.address, to.context(driver)?), (src.address, from.context(driver)?));
             driver.copy_peer(ends.0, ends.1, size as usize, stream.native())
         }
@@ -115,6 +136,13 @@ pub fn copy(dest: u64, src: u64, size: u64, stream: Option<&Entered<Stream>>) ->
     alloc::record_use(dest.address, stream);
     alloc::record_use(src.address, stream);
     Ok(())
+}
+
+/// Between two GPUs: whether the copy must name both contexts. What a pool has given to nobody else is out of a
+/// plain copy's reach; managed memory is at home on every GPU.
+fn needs_peer_copy(dest: Reach, src: Reach) -> bool {
+    let managed = dest == Reach::Managed || src == Reach::Managed;
+    !managed || dest == Reach::Granted || src == Reach::Granted
 }
 
 fn copy_host(dest: u64, src: u64, size: u64) {
@@ -145,9 +173,21 @@ fn take_stream<'a>(
     }
 }
 
-/// Fills `size` bytes with repetitions of `pattern`, whose length divides the size. Host memory is filled when
-/// this returns; device memory, managed memory included, in the order of the stream.
-pub fn fill(dest: u64, size: u64, pattern: &[u8], stream: Option<&Entered<Stream>>) -> Result<()> {
+/// Fills `size` bytes with repetitions of a pattern of the caller's, given by its address and length, which divides the
+/// size. Host memory is filled when this returns; device memory, managed memory included, in the order of the stream.
+pub fn fill(dest: u64, size: u64, pattern: (u64, u64), stream: Option<&Entered<Stream>>) -> Result<()> {
+    let (source, length) = pattern;
+    if length == 0 || !size.is_multiple_of(length) {
+        fail!(InvalidArgument, "{size} bytes are no whole number of patterns of {length} bytes");
+    }
+    if size == 0 {
+        return Ok(());
+    }
+    fill_with(dest, size, &read_pattern(source, length)?, stream)
+}
+
+/// As `fill`, with a pattern that is in no memory of a caller's.
+pub fn fill_with(dest: u64, size: u64, pattern: &[u8], stream: Option<&Entered<Stream>>) -> Result<()> {
     let whole = Runs { size, count: 1, disjoint: true, offsets: std::iter::once(0) };
     fill_runs(dest, size, whole, pattern, stream)
 }
@@ -175,7 +215,7 @@ pub fn fill_runs(
     pattern: &[u8],
     stream: Option<&Entered<Stream>>,
 ) -> Result<()> {
-    if pattern.is_empty() || runs.size % pattern.len() as u64 != 0 {
+    if pattern.is_empty() || !runs.size.is_multiple_of(pattern.len() as u64) {
         fail!(
             InvalidArgument,
             "{} bytes are no whole number of patterns of {} bytes",
@@ -243,6 +283,43 @@ fn fill_device_runs(
         first = first.or(Some(at));
     }
     Ok(())
+}
+
+/// The pattern in pageable memory of our own. The caller's may lie in what is filled, or in page-locked memory, which
+/// the driver would read only when its copy runs.
+fn read_pattern(source: u64, length: u64) -> Result<Vec<u8>> {
+    if let Some(block) = alloc::find(source) {
+        if !block.kind().is_host() {
+            fail!(
+                InvalidArgument,
+                "the pattern at {source:#x} lies in {} memory, and the host reads it: copy its bytes to the host first",
+                block.kind().name()
+            );
+        }
+        if length > block.rest(source) {
+            fail!(
+                InvalidArgument,
+                "the pattern's {length} bytes at {source:#x} pass the end of the block of {} bytes at {:#x}",
+                block.size(),
+                block.base()
+            );
+        }
+    }
+    let length = length as usize;
+    let mut pattern: Vec<u8> = Vec::new();
+    if pattern.try_reserve_exact(length).is_err() {
+        fail!(OutOfMemory, "no host memory for a pattern of {length} bytes");
+    }
+    // SAFETY: host memory that the caller says has that many bytes, and ours inside its block; the copy has room.
+    unsafe {
+        std::ptr::copy_nonoverlapping(
+            std::ptr::with_exposed_provenance::<u8>(source as usize),
+            pattern.as_mut_ptr(),
+            length,
+        );
+        pattern.set_len(length);
+    }
+    Ok(pattern)
 }
 
 fn fill_host(dest: u64, size: u64, pattern: &[u8]) {

@@ -31,26 +31,34 @@ impl<T> Lock<T> {
         self.inner.write()
     }
 
-    /// Takes the lock away from whoever held it when the process was forked. A value that was being written may
-    /// be torn: it is left where it is, unlooked at, and `fresh` takes its place.
+    /// Puts a free lock around a new value in its place. A fork copies memory while other threads still write, so
+    /// the old value may be torn whether the lock looks held or not: it is left, unlooked at and not dropped.
     ///
     /// # Safety
     /// Only in the child of a fork, by the one thread that puts the library right, before any other use of the
     /// lock there.
-    pub unsafe fn mend_in_child(&self, fresh: impl FnOnce() -> T) {
-        // SAFETY: the raw lock is only looked at and written over; nobody else uses it, by the caller's promise.
-        let raw = unsafe { self.inner.raw() };
-        if !raw.is_locked() {
-            return;
+    pub unsafe fn replace_in_child(&self, fresh: T) {
+        // SAFETY: nobody else uses the lock or its value, by the caller's promise. The raw lock is one atomic
+        // word, so writing it through a shared reference is what it is made for; whoever was queued at it does
+        // not exist in this process.
+        unsafe {
+            self.inner.data_ptr().write(fresh);
+            std::ptr::from_ref(self.inner.raw()).cast_mut().write(RawRwLock::INIT);
         }
-        if raw.is_locked_exclusive() {
-            // SAFETY: its writer does not exist in this process and nobody else is here. The old value is not
-            // dropped, since it may be half of one.
-            unsafe { self.inner.data_ptr().write(fresh()) };
+    }
+}
+
+impl<T: Copy> Lock<T> {
+    /// As `replace_in_child`, keeping the value unless somebody was writing it.
+    ///
+    /// # Safety
+    /// As `replace_in_child`; and `T` is a value whatever half of it was written.
+    pub unsafe fn keep_in_child(&self, otherwise: T) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let written = self.inner.raw().is_locked_exclusive();
+            self.replace_in_child(if written { otherwise } else { *self.inner.data_ptr() });
         }
-        // SAFETY: as above; the raw lock is one atomic word, so writing through a shared reference is what it
-        // is made for. Whoever was queued at it does not exist here either.
-        unsafe { std::ptr::from_ref(raw).cast_mut().write(RawRwLock::INIT) };
     }
 }
 
@@ -59,21 +67,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_that_was_left_locked_is_free_again_and_keeps_what_is_whole() {
+    fn a_lock_that_was_left_locked_is_free_again() {
         let lock = Lock::new(vec![1]);
         std::mem::forget(lock.read());
         // SAFETY: this thread is alone with the lock; the forgotten guard stands for a thread that is gone.
-        unsafe { lock.mend_in_child(Vec::new) };
-        lock.write().push(2);
-        assert_eq!(*lock.read(), [1, 2]);
+        unsafe { lock.replace_in_child(vec![2]) };
+        lock.write().push(3);
+        assert_eq!(*lock.read(), [2, 3]);
+    }
 
+    #[test]
+    fn a_value_is_kept_unless_it_was_being_written() {
+        let lock = Lock::new(1);
+        std::mem::forget(lock.read());
+        // SAFETY: as above.
+        unsafe { lock.keep_in_child(5) };
+        assert_eq!(*lock.write(), 1);
         std::mem::forget(lock.write());
         // SAFETY: as above.
-        unsafe { lock.mend_in_child(Vec::new) };
-        assert!(lock.read().is_empty());
-
-        // SAFETY: as above.
-        unsafe { lock.mend_in_child(|| vec![9]) };
-        assert!(lock.read().is_empty(), "a lock that is free has nothing to mend");
+        unsafe { lock.keep_in_child(5) };
+        assert_eq!(*lock.write(), 5);
     }
 }

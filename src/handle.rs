@@ -415,6 +415,7 @@ impl<T: Object> Registry<T> {
                 Err(now) => state = now,
             }
         }
+        slot.state.fetch_sub(u64::from(thread::collect_spares(slot.address())) * HOLD, Ordering::AcqRel);
         // SAFETY: the registry's own hold is given back only here.
         unsafe {
             self.held(index).retire();
@@ -487,12 +488,27 @@ impl<T: Object> Entered<T> {
         registry.try_retire(self.slot, self.index());
     }
 
-    /// Takes a hold, to be given back by `release_hold`.
+    /// Takes a hold, to be given back by `release_hold` or `leave_releasing`.
     #[inline]
     pub fn hold(&self) -> u32 {
-        // The count cannot overflow: each hold stands for an object in memory of tens of bytes.
-        self.slot.state.fetch_add(HOLD, Ordering::Relaxed);
+        if !self.thread().take_spare(self.slot.address()) {
+            // The count cannot overflow: each hold stands for an object in memory of tens of bytes.
+            self.slot.state.fetch_add(HOLD, Ordering::Relaxed);
+        }
         self.index()
+    }
+
+    /// Leaves the object and gives back a hold on it.
+    ///
+    /// # Safety
+    /// The caller has that hold, and has it no more afterwards.
+    #[inline]
+    pub unsafe fn leave_releasing(self) {
+        // One's own hold is kept for the next of this thread; the closer collects it.
+        if !self.thread().give_spare(self.slot.address()) {
+            // The registry's own hold is there as long as a call is inside, so this is not the last.
+            self.slot.state.fetch_sub(HOLD, Ordering::AcqRel);
+        }
     }
 }
 

@@ -20,6 +20,7 @@ pub enum Level {
 /// `"C-unwind"` so that something foreign that unwinds reaches our shim and not undefined behaviour.
 pub type Callback = unsafe extern "C-unwind" fn(user: *mut c_void, level: i32, message: *const c_char);
 
+#[derive(Clone, Copy)]
 struct Sink {
     callback: Callback,
     user: *mut c_void,
@@ -56,15 +57,10 @@ pub fn set(callback: Option<Callback>, user: *mut c_void, level: i32) -> Result<
 /// After a fork, in the child: callbacks that other threads were in do not end here.
 ///
 /// # Safety
-/// As `Lock::mend_in_child`.
+/// As `Lock::replace_in_child`.
 pub unsafe fn mend_in_child() {
-    // SAFETY: the caller's promise.
-    unsafe {
-        SINK.mend_in_child(|| {
-            WANTED.store(0, Ordering::Relaxed);
-            None
-        });
-    }
+    // SAFETY: the caller's promise; what was registered is two words, and was whole while nobody wrote them.
+    unsafe { SINK.keep_in_child(None) };
 }
 
 /// Whether anybody would hear a message of this level.

@@ -17,7 +17,8 @@ static TRANSITION: Lock<()> = Lock::new(());
 static DRIVER: AtomicPtr<Driver> = AtomicPtr::new(std::ptr::null_mut());
 /// Whether this life of the library uses the GPUs of the driver.
 static GPUS: AtomicBool = AtomicBool::new(false);
-static REASON: Lock<String> = Lock::new(String::new());
+/// Why there are none; a leaked string, null for no reason.
+static REASON: AtomicPtr<String> = AtomicPtr::new(std::ptr::null_mut());
 static MEMPOOLS_AT_INIT: AtomicBool = AtomicBool::new(true);
 static EXITING: AtomicBool = AtomicBool::new(false);
 /// The process that initialised, for kernels that cannot wipe a page on fork.
@@ -119,7 +120,7 @@ fn choose_gpus(options: &Options<'_>) {
             .and_then(|driver| if driver.device_count() > 0 { Ok(()) } else { Err(no_devices()) })
     };
     GPUS.store(found.is_ok(), Ordering::Release);
-    *REASON.write() = found.err().unwrap_or_default();
+    give_reason(found.err().unwrap_or_default());
 }
 
 fn open_driver(options: &Options<'_>) -> std::result::Result<&'static Driver, String> {
@@ -142,7 +143,14 @@ fn no_devices() -> String {
 /// None of the driver's devices could be described: this life has no GPUs.
 pub fn give_up_gpus() {
     GPUS.store(false, Ordering::Release);
-    *REASON.write() = no_devices();
+    give_reason(no_devices());
+}
+
+fn give_reason(text: String) {
+    // A former one may be being read; there are as many as lives that began differently.
+    if text != reason() {
+        REASON.store(Box::into_raw(Box::new(text)), Ordering::Release);
+    }
 }
 
 /// Counts a shutdown. `dismantle` runs with the last one.
@@ -256,10 +264,7 @@ fn in_child_by_number() -> bool {
 
 fn mend() {
     // SAFETY: the marks above let one thread of the child in here, and nobody past them before it is done.
-    unsafe {
-        TRANSITION.mend_in_child(|| ());
-        REASON.mend_in_child(String::new);
-    }
+    unsafe { TRANSITION.replace_in_child(()) };
     // A parent that was just starting or ending left no life to inherit.
     if STATE.load(Ordering::Acquire) != LIVE {
         INITS.store(0, Ordering::Release);
@@ -376,7 +381,8 @@ pub fn opened_driver() -> Option<&'static Driver> {
 
 /// Why there is no usable GPU; empty when there is one.
 pub fn reason() -> String {
-    REASON.read().clone()
+    // SAFETY: null, or a leaked string.
+    unsafe { REASON.load(Ordering::Acquire).as_ref() }.cloned().unwrap_or_default()
 }
 
 /// Whether pools start enabled on devices that have them.

@@ -1,5 +1,5 @@
 //! What each thread keeps for the library, in a place that others can look at: the objects that its calls are
-//! inside of, and its share of the counts. Only the thread itself writes, so writing needs no locked instruction.
+//! inside of, its share of the counts, and what it gave back and will probably take again. Only the thread itself writes, so writing needs no locked instruction.
 //!
 //! Records are never freed. One whose thread has ended serves the next new thread, counts and all.
 
@@ -19,6 +19,7 @@ pub struct Record {
     /// Which places are taken. Read and written by the thread itself only.
     taken: AtomicU32,
     counts: [Count; COUNTS],
+    spares: [Spare; SPARES],
     taken_by_thread: AtomicBool,
     number: usize,
     next: AtomicPtr<Record>,
@@ -45,6 +46,71 @@ impl Record {
         true
     }
 
+    /// Of `bytes` more in use under `key`, those that the shared sum must be raised by.
+    #[inline]
+    pub fn take_float(&self, key: u32, bytes: u64) -> u64 {
+        let count = &self.counts[key as usize % COUNTS];
+        if count.key.load(Ordering::Relaxed) != key + 1 {
+            return bytes;
+        }
+        let float = count.float.load(Ordering::Relaxed);
+        let used = float.min(bytes);
+        count.float.store(float - used, Ordering::Release);
+        bytes - used
+    }
+
+    /// Of `bytes` less in use under `key`, those that the shared sum must be lowered by.
+    #[inline]
+    pub fn give_float(&self, key: u32, bytes: u64) -> u64 {
+        let count = &self.counts[key as usize % COUNTS];
+        if count.key.load(Ordering::Relaxed) != key + 1 {
+            return bytes;
+        }
+        let float = count.float.load(Ordering::Relaxed) + bytes;
+        let kept = if float > FLOAT { 0 } else { float };
+        count.float.store(kept, Ordering::Release);
+        float - kept
+    }
+
+    /// The bytes that the thread kept to itself under `key`, no more kept.
+    pub fn end_float(&self, key: u32) -> u64 {
+        let count = &self.counts[key as usize % COUNTS];
+        if count.key.load(Ordering::Relaxed) == key + 1 { count.float.swap(0, Ordering::AcqRel) } else { 0 }
+    }
+
+    /// Takes a hold on `slot` that this thread gave back before. For a thread that is inside of the slot's object.
+    #[inline]
+    pub fn take_spare(&self, slot: usize) -> bool {
+        let spare = self.spare(slot);
+        let holds = spare.holds.load(Ordering::Relaxed);
+        if holds == 0 || spare.slot.load(Ordering::Relaxed) != slot {
+            return false;
+        }
+        spare.holds.store(holds - 1, Ordering::Release);
+        true
+    }
+
+    /// Keeps a hold on `slot` for the next one to be taken. For a thread that is inside of the slot's object.
+    #[inline]
+    pub fn give_spare(&self, slot: usize) -> bool {
+        let spare = self.spare(slot);
+        let holds = spare.holds.load(Ordering::Relaxed);
+        if spare.slot.load(Ordering::Relaxed) != slot {
+            if holds != 0 {
+                return false;
+            }
+            spare.slot.store(slot, Ordering::Release);
+        }
+        spare.holds.store(holds + 1, Ordering::Release);
+        true
+    }
+
+    #[inline]
+    fn spare(&self, slot: usize) -> &Spare {
+        // Slots are tens of bytes apart.
+        &self.spares[(slot >> 5 ^ slot >> 9) % SPARES]
+    }
+
     #[cold]
     fn take_count(&self, count: &Count, owner: u32, key: u32) -> bool {
         if owner == 0 {
@@ -61,7 +127,20 @@ struct Count {
     key: AtomicU32,
     first: AtomicU64,
     second: AtomicU64,
+    /// Bytes that were given back and not yet taken off the shared sum; the next taking uses them up first.
+    float: AtomicU64,
 }
+
+/// Holds on a slot that this thread gave back and that are still counted there: the next ones that it takes.
+#[derive(Default)]
+struct Spare {
+    slot: AtomicUsize,
+    holds: AtomicU32,
+}
+
+const SPARES: usize = 16;
+/// As many bytes as a thread keeps to itself for each key.
+const FLOAT: u64 = 1 << 20;
 
 static ALL: AtomicPtr<Record> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -97,6 +176,7 @@ fn make() -> &'static Record {
         inside: [const { AtomicUsize::new(0) }; PLACES],
         taken: AtomicU32::new(0),
         counts: Default::default(),
+        spares: Default::default(),
         taken_by_thread: AtomicBool::new(true),
         next: AtomicPtr::new(std::ptr::null_mut()),
     }));
@@ -199,6 +279,26 @@ impl Place {
 pub fn anyone_inside(slot: usize) -> bool {
     heavy_fence();
     all().any(|record| record.inside.iter().any(|inside| inside.load(Ordering::Acquire) == slot))
+}
+
+/// Takes from all threads the holds on `slot` that they keep for later. To be asked when nobody is inside of its
+/// object and nobody can enter any more: then no thread changes them.
+#[cold]
+pub fn collect_spares(slot: usize) -> u32 {
+    all()
+        .map(|record| record.spare(slot))
+        .filter(|spare| spare.slot.load(Ordering::Acquire) == slot)
+        .map(|spare| spare.holds.swap(0, Ordering::AcqRel))
+        .sum()
+}
+
+/// The bytes that threads keep to themselves under `key`: given back, and still in the shared sum.
+pub fn floating(key: u32) -> u64 {
+    all()
+        .map(|record| &record.counts[key as usize % COUNTS])
+        .filter(|count| count.key.load(Ordering::Acquire) == key + 1)
+        .map(|count| count.float.load(Ordering::Acquire))
+        .sum()
 }
 
 /// After a fork, in the child: the other threads are not there any more.

@@ -155,7 +155,7 @@ fn release_on_own_stream(
     stream: Entered<Stream>,
 ) -> Result<()> {
     parked::poll_seldom();
-    let context = stream.enter_if_special(driver)?;
+    let context = stream.enter_context(driver)?;
     // Before it is given back: from then on the driver may give the address to somebody else.
     let native = builtin::take_native(record);
     let freed = match driver.relax_capture() {
@@ -164,8 +164,8 @@ fn release_on_own_stream(
     };
     match freed {
         Ok(()) => {
-            drop(stream);
-            release_hold(record);
+            // SAFETY: the record had the hold and is gone.
+            unsafe { stream.leave_releasing() };
             Ok(())
         }
         Err(f) => {
@@ -221,8 +221,7 @@ fn release_after_all(
 fn release_lost(driver: &'static Driver, lost: &'static Device, record: &Record) -> Result<()> {
     let native = builtin::take_native(record);
     if Kind::of_record(record) == Kind::CudaMempool
-        && let Some(heir) = device::primary_of(lost.ordinal())
-        && heir.has_context()
+        && let Some(heir) = device::heir_of(lost)
         && let Ok(_context) = heir.enter(driver)
         && let Ok(_relaxed) = driver.relax_capture()
     {
@@ -230,10 +229,4 @@ fn release_lost(driver: &'static Driver, lost: &'static Device, record: &Record)
     }
     forget_holds(record);
     Ok(())
-}
-
-#[inline]
-fn release_hold(record: &Record) {
-    // SAFETY: the record had the hold and is gone.
-    unsafe { stream::release_hold(record.stream()) };
 }

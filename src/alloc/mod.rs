@@ -12,8 +12,8 @@ mod uses;
 pub use describe::{PointerInfo, describe};
 pub use free::{FreeOptions, free};
 pub use parked::{look_at_all, poll};
-pub use statistics::{Statistics, reset_peak, statistics};
-pub use tag::{intern, tag_name};
+pub use statistics::{reset_peak, statistics};
+pub use tag::intern;
 pub use uses::{record_use, record_use_of};
 
 use crate::device::Device;
@@ -282,13 +282,6 @@ fn lost_record(record: &Record) -> Error {
     error!(Internal, "the record of {:#x} names no device", record.base())
 }
 
-/// Blocks of the device that are live now.
-pub fn live_blocks(device: &Device) -> u64 {
-    let mut count = 0;
-    LEDGER.for_each(|record| count += u64::from(record.device() == device.index()));
-    count
-}
-
 /// The record of the block that an address lies in.
 #[inline]
 pub fn find(address: u64) -> Option<Block> {
@@ -329,7 +322,7 @@ impl Block {
 /// After a fork, in the child: what other threads of the parent were doing to the ledger and the tags is forgotten.
 ///
 /// # Safety
-/// As `Lock::mend_in_child`.
+/// As `Lock::replace_in_child`.
 pub unsafe fn mend_in_child() {
     LEDGER.after_fork_in_child();
     // SAFETY: the caller's promise.

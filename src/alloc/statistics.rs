@@ -45,11 +45,14 @@ fn counters(device: u16, kind: u8) -> Option<&'static Counters> {
 
 #[inline]
 pub fn count_alloc(me: &thread::Record, record: &Record) {
-    if let Some(counters) = counters(record.device(), record.kind()) {
-        let bytes = counters.bytes.fetch_add(record.size(), Ordering::Relaxed) + record.size();
-        if !me.count(key(record.device(), usize::from(record.kind())), false) {
-            counters.allocations.fetch_add(1, Ordering::Relaxed);
-        }
+    let Some(counters) = counters(record.device(), record.kind()) else { return };
+    let key = key(record.device(), usize::from(record.kind()));
+    if !me.count(key, false) {
+        counters.allocations.fetch_add(1, Ordering::Relaxed);
+    }
+    let more = me.take_float(key, record.size());
+    if more != 0 {
+        let bytes = counters.bytes.fetch_add(more, Ordering::Relaxed) + more;
         if bytes > counters.peak.load(Ordering::Relaxed) {
             counters.peak.fetch_max(bytes, Ordering::Relaxed);
         }
@@ -58,11 +61,14 @@ pub fn count_alloc(me: &thread::Record, record: &Record) {
 
 #[inline]
 pub fn count_free(me: &thread::Record, record: &Record) {
-    if let Some(counters) = counters(record.device(), record.kind()) {
-        counters.bytes.fetch_sub(record.size(), Ordering::Relaxed);
-        if !me.count(key(record.device(), usize::from(record.kind())), true) {
-            counters.frees.fetch_add(1, Ordering::Relaxed);
-        }
+    let Some(counters) = counters(record.device(), record.kind()) else { return };
+    let key = key(record.device(), usize::from(record.kind()));
+    if !me.count(key, true) {
+        counters.frees.fetch_add(1, Ordering::Relaxed);
+    }
+    let less = me.give_float(key, record.size());
+    if less != 0 {
+        counters.bytes.fetch_sub(less, Ordering::Relaxed);
     }
 }
 
@@ -86,7 +92,7 @@ pub fn statistics(device: &Device, kind: Option<Kind>) -> Statistics {
         let (allocations, frees) = thread::counted(key(device.index(), number));
         let allocations = allocations + load(&counters.allocations);
         let frees = frees + shared_frees;
-        sum.live_bytes += load(&counters.bytes);
+        sum.live_bytes += load(&counters.bytes).saturating_sub(thread::floating(key(device.index(), number)));
         sum.peak_bytes += load(&counters.peak);
         sum.live_blocks += allocations.saturating_sub(frees);
         sum.allocations += allocations;
@@ -99,8 +105,11 @@ pub fn statistics(device: &Device, kind: Option<Kind>) -> Statistics {
 /// Lets the peaks of the device begin again at what is live.
 pub fn reset_peak(device: &Device) {
     if let Some(all) = COUNTERS.get(device) {
-        for counters in all {
-            counters.peak.store(counters.bytes.load(Ordering::Relaxed), Ordering::Relaxed);
+        for (number, counters) in all.iter().enumerate() {
+            // The next peak begins at what is live, as far as this thread can tell.
+            let own = thread::mine().end_float(key(device.index(), number));
+            let bytes = counters.bytes.fetch_sub(own, Ordering::Relaxed) - own;
+            counters.peak.store(bytes, Ordering::Relaxed);
         }
     }
 }

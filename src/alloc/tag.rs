@@ -2,64 +2,61 @@
 
 use crate::fork::Lock;
 use std::collections::HashMap;
-use std::ffi::{CStr, CString};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::ffi::{CStr, CString, c_char};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-#[derive(Default)]
-struct Names {
-    numbers: HashMap<&'static CStr, u32>,
-    names: Vec<&'static CStr>,
-}
-
-static NAMES: Lock<Option<Names>> = Lock::new(None);
-/// How many numbers were given.
-static GIVEN: AtomicUsize = AtomicUsize::new(0);
-
-/// As many different names as are kept; later ones share the last number.
+/// As many different names as are kept; later ones share the number behind the last.
 const CAPACITY: usize = 1 << 16;
 const OTHERS: &CStr = c"(others)";
+
+/// The names by their number less one, each kept for good. Untouched pages of it cost nothing.
+static NAMES: [AtomicPtr<c_char>; CAPACITY] = [const { AtomicPtr::new(std::ptr::null_mut()) }; CAPACITY];
+static GIVEN: AtomicUsize = AtomicUsize::new(0);
+/// The way back, for those who have a name.
+static NUMBERS: Lock<Option<HashMap<&'static CStr, u32>>> = Lock::new(None);
 
 /// The number of a name; 0 is none.
 pub fn intern(name: &CStr) -> u32 {
     if name.is_empty() {
         return 0;
     }
-    if let Some(number) = NAMES.read().as_ref().and_then(|names| names.numbers.get(name).copied()) {
+    if let Some(number) = NUMBERS.read().as_ref().and_then(|numbers| numbers.get(name).copied()) {
         return number;
     }
-    let mut names = NAMES.write();
-    let names = names.get_or_insert_with(Names::default);
-    if let Some(number) = names.numbers.get(name) {
+    let mut numbers = NUMBERS.write();
+    let numbers = numbers.get_or_insert_with(HashMap::new);
+    if let Some(number) = numbers.get(name) {
         return *number;
     }
-    let number = names.names.len() as u32 + 1;
-    if names.names.len() >= CAPACITY {
-        return number;
+    let given = GIVEN.load(Ordering::Relaxed);
+    let number = given as u32 + 1;
+    if given < CAPACITY {
+        // Kept for good: pointer information hands it out.
+        let name: &'static CStr = Box::leak(CString::from(name).into_boxed_c_str());
+        NAMES[given].store(name.as_ptr().cast_mut(), Ordering::Release);
+        GIVEN.store(given + 1, Ordering::Release);
+        numbers.insert(name, number);
     }
-    // Kept for good: pointer information hands it out.
-    let name: &'static CStr = Box::leak(CString::from(name).into_boxed_c_str());
-    names.numbers.insert(name, number);
-    names.names.push(name);
-    GIVEN.store(names.names.len(), Ordering::Relaxed);
     number
-}
-
-/// After a fork, in the child: a table that was being written is lost, and what it named is among others.
-///
-/// # Safety
-/// As `Lock::mend_in_child`.
-pub(super) unsafe fn mend_in_child() {
-    // A number may have been given that is not counted yet.
-    let given = GIVEN.load(Ordering::Relaxed) + 1;
-    let others = || Some(Names { numbers: HashMap::new(), names: vec![OTHERS; given] });
-    // SAFETY: the caller's promise.
-    unsafe { NAMES.mend_in_child(others) };
 }
 
 /// The name of a number; `None` for 0.
 pub fn tag_name(number: u32) -> Option<&'static CStr> {
     let index = (number as usize).checked_sub(1)?;
-    Some(NAMES.read().as_ref().and_then(|names| names.names.get(index).copied()).unwrap_or(OTHERS))
+    let name = NAMES.get(index).map_or(std::ptr::null_mut(), |name| name.load(Ordering::Acquire));
+    // SAFETY: null, or a terminated string that is kept for good.
+    Some(if name.is_null() { OTHERS } else { unsafe { CStr::from_ptr(name) } })
+}
+
+/// After a fork, in the child.
+///
+/// # Safety
+/// As `Lock::replace_in_child`.
+pub(super) unsafe fn mend_in_child() {
+    let given = GIVEN.load(Ordering::Acquire) as u32;
+    let numbers = (1..=given).filter_map(|number| Some((tag_name(number)?, number))).collect();
+    // SAFETY: the caller's promise.
+    unsafe { NUMBERS.replace_in_child(Some(numbers)) };
 }
 
 #[cfg(test)]

@@ -133,10 +133,3 @@ fn forget_the_gone(uses: &mut Vec<Use>) {
 pub fn take(base: u64) -> Vec<Use> {
     shard(base).lock().as_mut().and_then(|uses| uses.remove(&base)).unwrap_or_default()
 }
-
-/// Puts a list back that was taken for a free that did not come to pass.
-pub fn put_back(base: u64, uses: Vec<Use>) {
-    if !uses.is_empty() {
-        shard(base).lock().get_or_insert_with(HashMap::new).entry(base).or_default().extend(uses);
-    }
-}

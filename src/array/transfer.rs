@@ -26,7 +26,7 @@ pub fn fill(array: &Array, item: &[u8], stream: Option<&Entered<Stream>>) -> Res
         return Ok(());
     }
     if array.is_contiguous() {
-        return copy::fill(array.address, array.size(), item, stream);
+        return copy::fill_with(array.address, array.size(), item, stream);
     }
     let runs = array.layout.runs();
     if runs.torn {
@@ -53,7 +53,7 @@ pub(super) fn fill_new(array: &Array, pattern: &[u8], stream: Option<&Entered<St
     let even =
         array.dims().iter().all(|dim| dim.extent == 1 || dim.stride.unsigned_abs().is_multiple_of(item_size));
     if even || pattern.len() == 1 {
-        copy::fill(array.address, array.layout.reach().above, pattern, stream)
+        copy::fill_with(array.address, array.layout.reach().above, pattern, stream)
     } else {
         fill(array, pattern, stream)
     }

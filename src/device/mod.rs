@@ -9,10 +9,12 @@ pub use choice::{default_device, for_thread, set_default, set_for_thread};
 pub use report::report;
 pub use table::{
     PerDevice, all, at, build, by_alias, cuda_count, dismantle, ever_made, from_context, from_handle,
-    mend_in_child, of_context, primary_of, remove,
+    heir_of, mend_in_child, of_context, primary_of, remove,
 };
 
-use crate::driver::{ContextGuard, DeviceFacts, Driver, Failure, RawContext, RawPool};
+pub use crate::driver::RawContext;
+
+use crate::driver::{ContextGuard, DeviceFacts, Driver, Failure, RawPool};
 use crate::error::{Error, Result, error, fail};
 use crate::handle::{Handle, Tag, encode};
 use crate::log::log;
@@ -154,11 +156,49 @@ impl Device {
         self.context_id.load(Ordering::Acquire)
     }
 
-    /// The device's context; the primary one is retained at the first call.
+    /// The device's context; the primary one is retained at the first call. An error when it died behind the
+    /// library's back: its streams went with it, and the driver crashes on them once the GPU has another context.
+    /// The handle alone does not tell, since that one may get the same.
     #[inline]
     pub fn context(&self, driver: &Driver) -> Result<RawContext> {
         let context = RawContext(self.context.load(Ordering::Acquire));
-        if context.is_null() { self.acquire_context(driver) } else { Ok(context) }
+        if context.is_null() {
+            return self.acquire_context(driver);
+        }
+        match driver.context_id(context) {
+            Ok(id) if id == self.context_id() => Ok(context),
+            answer => Err(self.context_is_gone(driver, answer)),
+        }
+    }
+
+    #[cold]
+    fn context_is_gone(&self, driver: &Driver, answer: std::result::Result<u64, Failure>) -> Error {
+        match answer {
+            Err(f) if f.is_driver_gone() || !(f.is_context_gone() || f.is_invalid_context()) => {
+                driver.error(f).context(format_args!("on \"{}\"", self.alias))
+            }
+            Err(f) => {
+                self.lose();
+                self.lost_error().with_driver_code(f.code)
+            }
+            Ok(_) => {
+                self.lose();
+                self.lost_error()
+            }
+        }
+    }
+
+    /// From now on the device is lost, and its GPU gets a fresh one.
+    fn lose(&self) {
+        if !self.lost.swap(true, Ordering::AcqRel) {
+            log!(Warning, "device \"{}\" is lost: its context is gone", self.alias);
+            table::replace_lost(self);
+        }
+    }
+
+    /// Whether its context, if it has one, is still the one that it was made with.
+    fn is_whole(&self, driver: &Driver) -> bool {
+        !self.has_context() || self.context(driver).is_ok() || !self.is_lost()
     }
 
     #[cold]
@@ -234,11 +274,10 @@ impl Device {
         }
         match driver.context_id(context) {
             Ok(id) if id == self.context_id() => false,
+            // The whole driver is gone, and with it everybody's devices.
+            Err(f) if f.is_driver_gone() => false,
             _ => {
-                if !self.lost.swap(true, Ordering::AcqRel) {
-                    log!(Warning, "device \"{}\" is lost: its context is gone", self.alias);
-                    table::replace_lost(self);
-                }
+                self.lose();
                 true
             }
         }

@@ -97,10 +97,14 @@ pub fn build() {
 
 /// The GPU's device of a former life, or a new one; `None` when the driver cannot describe it.
 fn gpu(ordinal: i32, count: i32) -> Option<&'static Device> {
-    if let Some(device) = ever_made().find(|d| d.is_primary() && d.ordinal() == ordinal && !d.is_lost()) {
+    let driver = runtime::driver();
+    let kept =
+        ever_made().find(|device| device.is_primary() && device.ordinal() == ordinal && !device.is_lost());
+    if let Some(device) = kept.filter(|device| driver.as_ref().map_or(true, |driver| device.is_whole(driver)))
+    {
         return Some(revive(device));
     }
-    let driver = runtime::driver().ok()?;
+    let driver = driver.ok()?;
     match driver.device_facts(ordinal) {
         Ok(facts) => add(|index| Device::new(index, format!("cuda:{ordinal}"), facts, true)).ok(),
         Err(failure) => {
@@ -135,18 +139,14 @@ pub(super) fn life() -> u32 {
 /// After a fork, in the child.
 ///
 /// # Safety
-/// As `Lock::mend_in_child`.
+/// As `Lock::replace_in_child`.
 pub unsafe fn mend_in_child() {
-    let listed = || {
-        let (primary, foreign): (Vec<_>, Vec<_>) =
-            ever_made().filter(|device| device.is_live()).partition(|device| !device.foreign);
-        let mut listed = primary;
-        listed.sort_by_key(|device| device.ordinal());
-        listed.extend(foreign);
-        listed
-    };
+    let (mut listed, foreign): (Vec<_>, Vec<_>) =
+        ever_made().filter(|device| device.is_live()).partition(|device| !device.foreign);
+    listed.sort_by_key(|device| device.ordinal());
+    listed.extend(foreign);
     // SAFETY: the caller's promise.
-    unsafe { LISTED.mend_in_child(listed) };
+    unsafe { LISTED.replace_in_child(listed) };
 }
 
 /// The device that a record's index names.
@@ -188,18 +188,46 @@ pub fn primary_of(ordinal: i32) -> Option<&'static Device> {
     LISTED.read().iter().copied().find(|d| d.is_primary() && d.ordinal() == ordinal)
 }
 
+/// A device of the same GPU that is there, one whose context exists if there is such.
+pub fn heir_of(lost: &Device) -> Option<&'static Device> {
+    let listed = LISTED.read();
+    let same = |device: &&&Device| device.cuda && device.ordinal() == lost.ordinal();
+    listed.iter().filter(same).find(|device| device.has_context()).or(listed.iter().find(same)).copied()
+}
+
 /// The device of an alias: `cpu`, `cuda:N`, `cuda:N.K`, a name given at registration, or `cuda`.
 pub fn by_alias(alias: &str) -> Result<&'static Device> {
     if alias == "cuda" {
         return current_cuda();
     }
-    if let Some(device) = LISTED.read().iter().copied().find(|d| d.alias == alias) {
+    let listed = || LISTED.read().iter().copied().find(|d| d.alias == alias);
+    if let Some(device) = listed().and_then(|device| fresh(device, listed)) {
         return Ok(device);
     }
     let known: Vec<_> = all().iter().map(|d| format!("\"{}\"", d.alias)).collect();
     let reason = runtime::reason();
     let why = if reason.is_empty() { String::new() } else { format!(" ({reason})") };
-    fail!(NoSuchDevice, "Invalid device identifier \"{alias}\": there is {}{why}", known.join(", "))
+    fail!(NoSuchDevice, "Invalid device identifier \"{}\": there is {}{why}", shown(alias), known.join(", "))
+}
+
+/// A name as far as a message has room for it.
+fn shown(alias: &str) -> String {
+    const ROOM: usize = 64;
+    match alias.char_indices().nth(ROOM) {
+        Some((end, _)) => format!("{}…", &alias[..end]),
+        None => alias.into(),
+    }
+}
+
+/// The device, unless its context died without anybody having noticed: then what is in its place.
+fn fresh(
+    device: &'static Device,
+    find_again: impl FnOnce() -> Option<&'static Device>,
+) -> Option<&'static Device> {
+    match runtime::driver() {
+        Ok(driver) if device.cuda && !device.is_whole(driver) => find_again(),
+        _ => Some(device),
+    }
 }
 
 /// What `cuda` means: the device of the current context, registered now if it is new; else the default device
@@ -230,7 +258,7 @@ pub fn of_context(driver: &Driver, context: RawContext) -> Option<&'static Devic
 /// A primary context that other code made and that we have not acquired yet.
 fn unused_primary(driver: &Driver, context: RawContext) -> Option<&'static Device> {
     let ordinal = ordinal_of(driver, context).ok()?;
-    let device = primary_of(ordinal)?;
+    let device = primary_of(ordinal).and_then(|device| fresh(device, || primary_of(ordinal)))?;
     if device.has_context() || !driver.primary_context_is_active(device.facts.device).ok()? {
         return None;
     }

@@ -11,10 +11,10 @@ mod stream;
 mod table;
 
 pub use code::Failure;
-pub use context::{ContextGuard, RelaxedCapture};
+pub use context::ContextGuard;
 pub use device::DeviceFacts;
 pub use memory::FillValue;
-pub use pointer::{MemoryClass, PointerFacts};
+pub use pointer::MemoryClass;
 pub use stream::CaptureStatus;
 
 use crate::error::{Error, Status};
@@ -36,9 +36,6 @@ macro_rules! native_handle {
         unsafe impl Sync for $name {}
         impl $name {
             pub const NULL: $name = $name(std::ptr::null_mut());
-            pub fn is_null(self) -> bool {
-                self.0.is_null()
-            }
         }
     };
 }
@@ -59,6 +56,18 @@ native_handle!(
     /// A memory pool of the driver.
     RawPool
 );
+
+impl RawContext {
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+}
+
+impl RawPool {
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+}
 
 impl RawStream {
     /// The stream that waits for, and is waited on by, every blocking stream of the current context.
@@ -151,11 +160,6 @@ impl Driver {
 
     pub fn device_count(&self) -> i32 {
         self.device_count
-    }
-
-    /// Whether the file has all that stream-ordered pools need; each device has its own say besides.
-    pub fn has_pools(&self) -> bool {
-        self.pools
     }
 
     /// `CUDA_ERROR_OUT_OF_MEMORY (2) from cuMemAlloc_v2: out of memory`.

@@ -303,8 +303,9 @@ pub unsafe extern "C" fn warp_array_full(
         });
     }
     // SAFETY: the caller's value is one item of this type; none is looked at when the type is refused.
-    let value = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), item_size) };
-    make(device, dtype, rank, shape, options, Content::Item(value), out)
+    // Copied, since page-locked memory would be read only when the fill runs.
+    let value = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), item_size) }.to_vec();
+    make(device, dtype, rank, shape, options, Content::Item(&value), out)
 }
 
 /// Makes an array around memory that other code allocated. The memory must last until the array and its views are
@@ -499,8 +500,10 @@ pub unsafe extern "C" fn warp_array_fill(
             fail!(SizeMismatch, "a value of {value_size} bytes; no type has items of that size");
         }
         // SAFETY: the caller's value has that many bytes for the call.
-        let item = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), value_size as usize) };
-        array::fill(&array, item, given(stream)?.as_ref())
+        // Copied, since it may lie in the array itself, or in page-locked memory, which would be read only when
+        // the fill runs.
+        let item = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), value_size as usize) }.to_vec();
+        array::fill(&array, &item, given(stream)?.as_ref())
     })
 }
 

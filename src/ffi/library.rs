@@ -91,6 +91,7 @@ pub unsafe extern "C" fn warp_init(
             // Before the tables, so that what is odd about a device can be told.
             let _ = set_log();
             device::build();
+            log::log!(Info, "warpmem {} found {} GPUs", env!("CARGO_PKG_VERSION"), device::cuda_count());
         };
         let late = runtime::init(&start, runtime::Hooks { build_tables, mend_in_child })?;
         if let Some(ignored) = ignored {

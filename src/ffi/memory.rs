@@ -334,7 +334,8 @@ pub unsafe extern "C" fn warp_pointer_get_info(
 ///
 /// @param ptr  the first byte to fill, inside any block, or any memory that the CPU or the stream's GPU can write.
 /// @param size  bytes to fill, a multiple of pattern_size; 0 does nothing.
-/// @param pattern  the bytes to repeat; they are read before the call returns.
+/// @param pattern  the bytes to repeat, in host memory, also inside of what is filled; they are read before the call
+///     returns.
 /// @param pattern_size  how many, at least 1.
 /// @param stream  where to put it; NULL for the current stream of the memory's device.
 /// @return WARP_ERROR_INVALID_ARGUMENT for a range that passes the end of its block, or sizes that do not divide.
@@ -357,9 +358,7 @@ pub unsafe extern "C" fn warp_memory_fill(
         if pattern_size > i64::MAX as u64 {
             fail!(SizeOverflow, "a pattern of {pattern_size} bytes is more than any address space has");
         }
-        // SAFETY: the caller's pattern has that many bytes for the call.
-        let pattern = unsafe { std::slice::from_raw_parts(pattern.cast::<u8>(), pattern_size as usize) };
-        copy::fill(address(ptr), size, pattern, given(stream)?.as_ref())
+        copy::fill(address(ptr), size, (address(pattern), pattern_size), given(stream)?.as_ref())
     })
 }
 

@@ -27,11 +27,11 @@ static DEFAULTS: PerDevice<DefaultStream> = PerDevice::new();
 /// After a fork, in the child.
 ///
 /// # Safety
-/// As `Lock::mend_in_child`.
+/// As `Lock::replace_in_child`.
 pub(super) unsafe fn mend_in_child() {
     for default in device::ever_made().filter_map(|device| DEFAULTS.get(device)) {
         // SAFETY: the caller's promise.
-        unsafe { default.making.mend_in_child(|| ()) };
+        unsafe { default.making.replace_in_child(()) };
     }
 }
 
