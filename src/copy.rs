@@ -286,9 +286,9 @@ fn fill_device_runs(
     Ok(())
 }
 
-/// The pattern in pageable memory of our own. The caller's may lie in what is filled, or in page-locked memory, which
+/// A caller's pattern in pageable memory of our own. The caller's may lie in what is filled, or in page-locked memory, which
 /// the driver would read only when its copy runs.
-fn read_pattern(source: u64, length: u64) -> Result<Vec<u8>> {
+pub fn read_pattern(source: u64, length: u64) -> Result<Vec<u8>> {
     if let Some(block) = alloc::find(source) {
         if !block.kind().is_host() {
             fail!(
