@@ -202,8 +202,9 @@ typedef struct warp_init_options {
 warp_status warp_init(const warp_init_options *options, uint8_t *out_options_ignored);
 
 /**
- * Ends what a warp_init() began. With the last one all handles become stale and nothing new can be made; blocks
- * that are still live stay valid and can be freed.
+ * Ends what a warp_init() began. With the last one all handles become stale and nothing new can be made. Arrays
+ * that were not released are released now: their memory is freed, their deleters are called, on this thread. Blocks
+ * of warp_alloc() that are still live stay valid and can be freed.
  *
  * @return WARP_SUCCESS, also for one call too many; WARP_ERROR_NOT_INITIALIZED if there never was a warp_init().
  */
@@ -804,7 +805,8 @@ warp_status warp_pointer_get_info(const void *ptr, warp_pointer_info *out);
  *
  * @param ptr  the first byte to fill, inside any block, or any memory that the CPU or the stream's GPU can write.
  * @param size  bytes to fill, a multiple of pattern_size; 0 does nothing.
- * @param pattern  the bytes to repeat; they are read before the call returns.
+ * @param pattern  the bytes to repeat, in host memory, also inside of what is filled; they are read before the call
+ *     returns.
  * @param pattern_size  how many, at least 1.
  * @param stream  where to put it; NULL for the current stream of the memory's device.
  * @return WARP_ERROR_INVALID_ARGUMENT for a range that passes the end of its block, or sizes that do not divide.
@@ -825,7 +827,7 @@ warp_status warp_memory_fill(void *ptr,
  * @param src  where from.
  * @param size  bytes; 0 does nothing.
  * @param stream  where to put it, of either device; NULL for the current stream of the destination's GPU, else of
- *     the source's.
+ *     the source's. Managed memory counts as a GPU's only where no other end is.
  * @return WARP_ERROR_INVALID_ARGUMENT for NULL or a range that passes the end of its block.
  */
 warp_status warp_memory_copy(void *dest, const void *src, uint64_t size, warp_stream *stream);
@@ -845,6 +847,425 @@ warp_status warp_statistics_get(const warp_device *device, warp_memory_kind kind
  * @param device  the device; NULL for the default.
  */
 warp_status warp_statistics_reset_peak(warp_device *device);
+
+/* ================================================================================================
+ * Types of items
+ *
+ * What one item of an array is, in the terms of DLPack: a code, the bits of one lane, the lanes. Every item is a whole
+ * number of bytes: those of a type of less than a byte take one each.
+ * ================================================================================================ */
+
+/** Signed integers, of 1, 2, 4, … 128 bits. The type codes up to 17 are those of DLPack. */
+#define WARP_DTYPE_INT 0
+/** Unsigned integers, of 1, 2, 4, … 128 bits. */
+#define WARP_DTYPE_UINT 1
+/** IEEE floating point, of 16, 32, 64 or 128 bits. */
+#define WARP_DTYPE_FLOAT 2
+/** A handle that only the caller understands. */
+#define WARP_DTYPE_OPAQUE_HANDLE 3
+/** bfloat16, of 16 bits. */
+#define WARP_DTYPE_BFLOAT 4
+/** Two floating-point numbers, of 32, 64 or 128 bits together. */
+#define WARP_DTYPE_COMPLEX 5
+/** Truth values, of 8 bits. */
+#define WARP_DTYPE_BOOL 6
+/** Floating point of 8 bits, in the format that the name says; so the seven that follow. */
+#define WARP_DTYPE_FLOAT8_E3M4 7
+#define WARP_DTYPE_FLOAT8_E4M3 8
+#define WARP_DTYPE_FLOAT8_E4M3B11FNUZ 9
+#define WARP_DTYPE_FLOAT8_E4M3FN 10
+#define WARP_DTYPE_FLOAT8_E4M3FNUZ 11
+#define WARP_DTYPE_FLOAT8_E5M2 12
+#define WARP_DTYPE_FLOAT8_E5M2FNUZ 13
+#define WARP_DTYPE_FLOAT8_E8M0FNU 14
+/** Floating point of 6 bits; a lone item takes a whole byte, lanes are packed. */
+#define WARP_DTYPE_FLOAT6_E2M3FN 15
+#define WARP_DTYPE_FLOAT6_E3M2FN 16
+/** Floating point of 4 bits; a lone item takes a whole byte, lanes are packed. */
+#define WARP_DTYPE_FLOAT4_E2M1FN 17
+/** Bytes that only the caller understands, item_size of them. */
+#define WARP_DTYPE_OPAQUE 255
+
+/** The type of an item, passed by value. The first three fields are DLPack's DLDataType. */
+typedef struct warp_dtype {
+    /** A WARP_DTYPE_… constant. */
+    uint8_t code;
+    /** Bits of one lane; not looked at for WARP_DTYPE_OPAQUE. */
+    uint8_t bits;
+    /** Lanes of one item; 0 means 1. */
+    uint16_t lanes;
+    /**
+     * Bytes of one item, all its lanes together; 0 for what follows from bits and lanes. WARP_DTYPE_OPAQUE has to
+     * say it.
+     */
+    uint32_t item_size;
+} warp_dtype;
+
+/**
+ * The type of one lane with this code and so many bits, complete: warp_dtype_make(WARP_DTYPE_FLOAT, 32) is a float.
+ * Never fails; for a type that does not exist all fields are zero, and every function refuses that. Any thread, before
+ * warp_init() too.
+ *
+ * @param code  a WARP_DTYPE_… constant other than WARP_DTYPE_OPAQUE.
+ * @param bits  bits of an item.
+ */
+warp_dtype warp_dtype_make(uint8_t code, uint8_t bits);
+
+/* ================================================================================================
+ * Arrays
+ *
+ * Items of one type at regular places in memory: a shape, and strides in bytes from each item to the next. An array is
+ * made in memory of its own, or around memory that other code allocated. Views see the same memory in another way;
+ * each is a handle of its own, and the memory stays until the array and all its views are released, in any order.
+ * Vectors and matrices are trailing dimensions, or the lanes of a type.
+ * ================================================================================================ */
+
+/** An array, or a view of one. Good until it is released or the library is shut down. */
+typedef struct warp_array warp_array;
+
+/** As many dimensions as an array can have. */
+#define WARP_ARRAY_MAX_RANK 32
+
+/**
+ * How a new array should be. All zero but struct_size is the default: rows without gaps, in memory as warp_alloc()
+ * would choose it.
+ */
+typedef struct warp_array_options {
+    /** sizeof(warp_array_options), set by the caller. */
+    size_t struct_size;
+    /** One for each dimension, in bytes, 0 or more; NULL for rows without gaps. Read during the call. */
+    const int64_t *strides;
+    /** A power of two, in bytes; 0 for the kind's own (64 for HOST, 256 for the others). */
+    uint64_t alignment;
+    /** A name for what the array is, for statistics and messages; copied. NULL for none. */
+    const char *tag;
+    /**
+     * The stream that the memory belongs to and that fills it, of the same device; NULL for the device's current
+     * stream. What uses the array on other streams has to come after that.
+     */
+    warp_stream *stream;
+    /** As in warp_alloc_options; 0 for what the device has switched on. */
+    warp_memory_kind kind;
+} warp_array_options;
+
+/**
+ * Gives wrapped memory back to where it came from. Called once, when the array and its views are all released, on
+ * the thread that released the last of them or called the last warp_shutdown(), with the array's device current if
+ * that is a GPU. Work that was put on streams may still be using the memory: wait for it, or free in its order. In a
+ * forked child and at exit it is called for ordinary host memory only.
+ *
+ * @param user  deleter_user of the options.
+ * @param ptr  the pointer that was wrapped.
+ * @param size  the capacity of the options, else the bytes that the array reaches from ptr on.
+ */
+typedef void (*warp_array_deleter)(void *user, void *ptr, uint64_t size);
+
+/**
+ * How to wrap memory. All zero but struct_size is the default: rows without gaps, in memory that the caller keeps for
+ * as long as the array lives.
+ */
+typedef struct warp_array_wrap_options {
+    /** sizeof(warp_array_wrap_options), set by the caller. */
+    size_t struct_size;
+    /**
+     * One for each dimension, in bytes; negative ones lead to items before the pointer. NULL for rows without gaps.
+     * Read during the call.
+     */
+    const int64_t *strides;
+    /** Bytes that there are from the pointer on; 0 for as many as the array reaches. */
+    uint64_t capacity;
+    /** Gives the memory back; NULL when that is not the array's business. Not called when the wrap fails. */
+    warp_array_deleter deleter;
+    /** Passed to deleter. */
+    void *deleter_user;
+    /**
+     * What the memory is said to be; the wrap fails if it is another kind, or if that cannot be found out. 0 for
+     * whatever it is.
+     */
+    warp_memory_kind kind;
+} warp_array_wrap_options;
+
+/** What is known of an array. */
+typedef struct warp_array_info {
+    /** sizeof(warp_array_info), set by the caller. */
+    size_t struct_size;
+    /** The first item, that with index 0 in every dimension; NULL when there are no items. */
+    void *data;
+    /** Its device; NULL when that is no longer in the table. */
+    warp_device *device;
+    /** How many items. */
+    uint64_t count;
+    /** Bytes of all items; what lies between them is not counted. */
+    uint64_t size;
+    /** Bytes of the memory that the array shares with its views. */
+    uint64_t capacity;
+    /** The type of its items, complete. */
+    warp_dtype dtype;
+    /** How many dimensions. */
+    int32_t rank;
+    /** Where its memory comes from: as it was allocated, or as it was found when it was wrapped. */
+    warp_memory_kind kind;
+    /** What governs who may touch it. */
+    warp_access_rule rule;
+    /** Do the items follow each other in row order without gaps? */
+    uint8_t is_contiguous;
+    /** Was it made from another array, whose memory it shares? */
+    uint8_t is_view;
+    /** Is its memory a block that the library allocated for it? */
+    uint8_t is_owned;
+    /** Is its memory wrapped and given back by a deleter? */
+    uint8_t has_deleter;
+} warp_array_info;
+
+/**
+ * Makes an array whose items are undefined.
+ *
+ * @param device  the device; NULL for the default.
+ * @param dtype  the type of the items.
+ * @param rank  how many dimensions, 0 to 32; an array without dimensions has one item.
+ * @param shape  items along each dimension, 0 or more; may be NULL for rank 0. Read during the call. A 0 makes an
+ *     array without items: nothing is allocated.
+ * @param options  how it should be; NULL for the defaults. With strides the memory reaches to the last item.
+ * @param out  the array, to be given back with warp_array_release(). Its memory is not to be given to warp_free().
+ * @return what warp_alloc_with() returns, and WARP_ERROR_SIZE_OVERFLOW for a shape or strides that no address space
+ *     has; WARP_ERROR_INVALID_ARGUMENT for a dtype, rank or shape that is none; WARP_ERROR_SIZE_MISMATCH for an
+ *     item_size that contradicts the dtype; WARP_ERROR_NOT_SUPPORTED for negative strides, which a view can have.
+ */
+warp_status warp_array_empty(warp_device *device,
+                             warp_dtype dtype,
+                             int32_t rank,
+                             const int64_t *shape,
+                             const warp_array_options *options,
+                             warp_array **out);
+
+/**
+ * Makes an array of items whose bytes are all zero. Host memory is filled when the call returns; memory of a GPU in
+ * the order of the stream.
+ *
+ * @param device  the device; NULL for the default.
+ * @param dtype  the type of the items.
+ * @param rank  how many dimensions.
+ * @param shape  items along each dimension.
+ * @param options  how it should be; NULL for the defaults.
+ * @param out  the array, to be given back with warp_array_release().
+ * @return as warp_array_empty().
+ */
+warp_status warp_array_zeros(warp_device *device,
+                             warp_dtype dtype,
+                             int32_t rank,
+                             const int64_t *shape,
+                             const warp_array_options *options,
+                             warp_array **out);
+
+/**
+ * Makes an array of ones: integers, truth values, bfloat16, floating point of up to 64 bits, complex numbers (1 + 0i);
+ * in every lane.
+ *
+ * @param device  the device; NULL for the default.
+ * @param dtype  the type of the items.
+ * @param rank  how many dimensions.
+ * @param shape  items along each dimension.
+ * @param options  how it should be; NULL for the defaults.
+ * @param out  the array, to be given back with warp_array_release().
+ * @return as warp_array_empty(), and WARP_ERROR_NOT_SUPPORTED for other types: use warp_array_full().
+ */
+warp_status warp_array_ones(warp_device *device,
+                            warp_dtype dtype,
+                            int32_t rank,
+                            const int64_t *shape,
+                            const warp_array_options *options,
+                            warp_array **out);
+
+/**
+ * Makes an array in which every item is the same.
+ *
+ * @param device  the device; NULL for the default.
+ * @param dtype  the type of the items.
+ * @param rank  how many dimensions.
+ * @param shape  items along each dimension.
+ * @param value  one item, in host memory; read before the call returns.
+ * @param options  how it should be; NULL for the defaults.
+ * @param out  the array, to be given back with warp_array_release().
+ * @return as warp_array_empty(), and WARP_ERROR_NOT_SUPPORTED on a GPU for strides that are no multiple of the item
+ *     and leave more than 65536 gaps.
+ */
+warp_status warp_array_full(warp_device *device,
+                            warp_dtype dtype,
+                            int32_t rank,
+                            const int64_t *shape,
+                            const void *value,
+                            const warp_array_options *options,
+                            warp_array **out);
+
+/**
+ * Makes an array around memory that other code allocated. The memory must last until the array and its views are
+ * released. Where it really is gets checked, by the ledger for blocks of the library, else by the driver; on the CPU
+ * an address that neither knows is taken for ordinary host memory.
+ *
+ * @param device  the device that the memory is said to be on; NULL for the default. Page-locked memory is on the CPU,
+ *     managed memory on any device.
+ * @param ptr  the item with index 0 in every dimension; NULL only for an array without items.
+ * @param dtype  the type of the items.
+ * @param rank  how many dimensions, 0 to 32.
+ * @param shape  items along each dimension, 0 or more; may be NULL for rank 0.
+ * @param options  strides, capacity, deleter; NULL for the defaults.
+ * @param out  the array, to be given back with warp_array_release().
+ * @return WARP_ERROR_INVALID_ARGUMENT for NULL, memory of another device or kind than is said, memory that the driver
+ *     does not know on a GPU that does not reach ordinary host memory, a range that passes the end of its block or of
+ *     the capacity; WARP_ERROR_SIZE_OVERFLOW, WARP_ERROR_SIZE_MISMATCH as warp_array_empty(). The deleter is not
+ *     called then.
+ */
+warp_status warp_array_wrap(warp_device *device,
+                            void *ptr,
+                            warp_dtype dtype,
+                            int32_t rank,
+                            const int64_t *shape,
+                            const warp_array_wrap_options *options,
+                            warp_array **out);
+
+/**
+ * Gives an array back. The handle is stale at once. With the last array that shares it the memory is freed, after the
+ * work on the streams that it was used on as warp_free() does, or given to its deleter.
+ *
+ * @param array  an array or a view; NULL does nothing.
+ * @return WARP_ERROR_INVALID_HANDLE, also for an array that was released before or by the last warp_shutdown().
+ */
+warp_status warp_array_release(warp_array *array);
+
+/**
+ * Describes an array. Cheap.
+ *
+ * @param array  the array.
+ * @param out  filled as far as its struct_size goes.
+ */
+warp_status warp_array_get_info(const warp_array *array, warp_array_info *out);
+
+/**
+ * Tells the shape of an array and its strides. Cheap. Strides of an array without items mean nothing.
+ *
+ * @param array  the array.
+ * @param capacity  as many numbers as each of the two places has, at least the array's rank; WARP_ARRAY_MAX_RANK is
+ *     always enough.
+ * @param out_shape  items along each dimension; may be NULL. What the array has no dimension for becomes 0.
+ * @param out_strides  bytes from each item to the next along each dimension; may be NULL, and likewise.
+ * @return WARP_ERROR_INVALID_ARGUMENT for a capacity below the rank.
+ */
+warp_status warp_array_get_shape(const warp_array *array,
+                                 int32_t capacity,
+                                 int64_t *out_shape,
+                                 int64_t *out_strides);
+
+/**
+ * Sets every item of an array or a view; what lies between its items is not touched. Host memory is filled when the
+ * call returns; memory of a GPU in the order of the stream.
+ *
+ * @param array  the array.
+ * @param value  one item, in host memory; read before the call returns.
+ * @param value_size  its bytes, the item_size of the array's type.
+ * @param stream  where to put it; NULL for the current stream of the memory's device.
+ * @return WARP_ERROR_SIZE_MISMATCH; WARP_ERROR_INVALID_ARGUMENT for items that share bytes with each other;
+ *     WARP_ERROR_NOT_SUPPORTED on a GPU when gaps part the items into more than 65536 pieces.
+ */
+warp_status warp_array_fill(warp_array *array, const void *value, uint64_t value_size, warp_stream *stream);
+
+/**
+ * Copies items between arrays on any two devices, of any kinds. Both are taken as rows of items without gaps,
+ * whatever their shapes; the types may differ as long as the items have the same size. Ordered as warp_memory_copy()
+ * is. Ranges that overlap can be copied on the CPU only.
+ *
+ * @param dest  where to.
+ * @param src  where from.
+ * @param dest_offset  the first item to write.
+ * @param src_offset  the first item to read.
+ * @param count  how many items; 0 for as many as the source has. A source without items is nothing to do.
+ * @param stream  where to put it; NULL for the stream that warp_memory_copy() chooses.
+ * @return WARP_ERROR_SIZE_MISMATCH for items of different sizes; WARP_ERROR_INVALID_ARGUMENT for a range that passes
+ *     the end of either array; WARP_ERROR_NOT_SUPPORTED for an array or a view with gaps, or in another order.
+ */
+warp_status warp_array_copy(warp_array *dest,
+                            const warp_array *src,
+                            uint64_t dest_offset,
+                            uint64_t src_offset,
+                            uint64_t count,
+                            warp_stream *stream);
+
+/**
+ * Makes a new array with the type, the shape and the items of another one, on any device, in rows without gaps.
+ *
+ * @param array  what to copy; without gaps itself.
+ * @param device  where to; NULL for the array's own device.
+ * @param options  how the new array should be; NULL for the defaults. Its strides must be NULL. Its stream, which the
+ *     copy is put on, is of the new array's device if that is a GPU, else of the old one's.
+ * @param out  the new array, to be given back with warp_array_release().
+ * @return as warp_array_empty() and warp_array_copy().
+ */
+warp_status warp_array_clone(const warp_array *array,
+                             warp_device *device,
+                             const warp_array_options *options,
+                             warp_array **out);
+
+/* ================================================================================================
+ * Views of arrays
+ *
+ * Other arrays of the same memory: some of the items, another shape, another order of the dimensions, another type. A
+ * view costs no copy, and one that would need a copy is refused. It keeps the memory of its array, which may be
+ * released before it.
+ * ================================================================================================ */
+
+/**
+ * Makes a view of some of the items. Nothing is clamped: a slice that leaves the array is an error.
+ *
+ * @param array  the array.
+ * @param dims  how many dimensions are cut, from the first one on; the others stay whole. 0 makes a view of everything.
+ * @param start  the first index in each of them; NULL for the first items, seen in the direction of the step.
+ * @param stop  behind the last index in each of them; NULL for the end, seen in the direction of the step.
+ * @param step  from each index to the next, not 0; NULL for 1. With a positive step 0 <= start <= stop <= extent, with
+ *     a negative one extent > start >= stop >= -1.
+ * @param out  the view, to be given back with warp_array_release(). It keeps the memory.
+ * @return WARP_ERROR_INVALID_ARGUMENT for what is no slice of the array.
+ */
+warp_status warp_array_slice(warp_array *array,
+                             int32_t dims,
+                             const int64_t *start,
+                             const int64_t *stop,
+                             const int64_t *step,
+                             warp_array **out);
+
+/**
+ * Makes a view of the same items, in the same row order, in another shape.
+ *
+ * @param array  the array.
+ * @param rank  how many dimensions the view has, 0 to 32.
+ * @param shape  items along each of them, as many together as the array has; one may be -1 for what is left.
+ * @param out  the view, to be given back with warp_array_release(). It keeps the memory.
+ * @return WARP_ERROR_INVALID_ARGUMENT for another number of items; WARP_ERROR_NOT_SUPPORTED for an array with such
+ *     gaps, or in such an order, that the shape cannot be had without a copy.
+ */
+warp_status warp_array_reshape(warp_array *array, int32_t rank, const int64_t *shape, warp_array **out);
+
+/**
+ * Makes a view with the dimensions in another order.
+ *
+ * @param array  the array.
+ * @param rank  how many axes are given, as many as the array has dimensions; not looked at when axes is NULL.
+ * @param axes  which dimension of the array each one of the view is, 0 to rank - 1, each once; NULL turns the order
+ *     round.
+ * @param out  the view, to be given back with warp_array_release(). It keeps the memory.
+ * @return WARP_ERROR_INVALID_ARGUMENT for axes that are no order of the dimensions.
+ */
+warp_status warp_array_transpose(warp_array *array, int32_t rank, const int32_t *axes, warp_array **out);
+
+/**
+ * Makes a view of the same bytes as items of another type. With items of another size the last dimension gets longer
+ * or shorter. Alignment is not looked at.
+ *
+ * @param array  the array.
+ * @param dtype  the type of the view's items.
+ * @param out  the view, to be given back with warp_array_release(). It keeps the memory.
+ * @return with items of another size: WARP_ERROR_SIZE_MISMATCH for an array without dimensions, or whose last dimension
+ *     has no whole number of them; WARP_ERROR_NOT_SUPPORTED when the last dimension has gaps.
+ */
+warp_status warp_array_reinterpret(warp_array *array, warp_dtype dtype, warp_array **out);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -95,14 +95,18 @@ impl End {
 }
 
 /// Copies `size` bytes. Between host memory it has happened when this returns; else it happens in the order of
-/// the stream: the one given, else the current one of the destination's GPU, else of the source's.
+/// the stream: the one given, else the current one of the destination's GPU, else of the source's; a GPU that only
+/// lends its name to managed memory comes last.
 pub fn copy(dest: u64, src: u64, size: u64, stream: Option<&Entered<Stream>>) -> Result<()> {
     if size == 0 {
         return Ok(());
     }
     let dest = End::find(dest, size, "the destination")?;
     let src = End::find(src, size, "the source")?;
-    let Some(home) = dest.gpu.or(src.gpu) else {
+    // Every GPU reaches managed memory, so the other end's does it, which alone is sure to reach its own memory.
+    let own = |end: &End| end.gpu.filter(|_| end.reach != Reach::Managed);
+    let home = own(&dest).or(own(&src)).or(dest.gpu).or(src.gpu);
+    let Some(home) = home else {
         if let Some(stream) = stream.filter(|s| s.device().is_cuda()) {
             fail!(
                 InvalidArgument,
@@ -170,18 +174,65 @@ fn take_stream<'a>(
     }
 }
 
-/// Fills `size` bytes with repetitions of a pattern, given by its address and length, which divides the size. Host
-/// memory is filled when this returns; device memory, managed memory included, in the order of the stream.
+/// Fills `size` bytes with repetitions of a pattern of the caller's, given by its address and length, which divides the
+/// size. Host memory is filled when this returns; device memory, managed memory included, in the order of the stream.
 pub fn fill(dest: u64, size: u64, pattern: (u64, u64), stream: Option<&Entered<Stream>>) -> Result<()> {
     let (source, length) = pattern;
-    if length == 0 || size % length != 0 {
+    if length == 0 || !size.is_multiple_of(length) {
         fail!(InvalidArgument, "{size} bytes are no whole number of patterns of {length} bytes");
     }
     if size == 0 {
         return Ok(());
     }
-    let dest = End::find(dest, size, "the memory to fill")?;
-    let pattern = &*read_pattern(source, length)?;
+    // A length that is as wrong as the size is found out before anything is read.
+    const SMALL: u64 = 256;
+    if length > SMALL {
+        End::find(dest, size, "the memory to fill")?;
+    }
+    fill_with(dest, size, &read_pattern(source, length)?, stream)
+}
+
+/// As `fill`, with a pattern that is in no memory of a caller's.
+pub fn fill_with(dest: u64, size: u64, pattern: &[u8], stream: Option<&Entered<Stream>>) -> Result<()> {
+    let whole = Runs { size, count: 1, disjoint: true, offsets: std::iter::once(0) };
+    fill_runs(dest, size, whole, pattern, stream)
+}
+
+/// Equal stretches of a range of memory.
+pub struct Runs<I> {
+    /// Bytes of each.
+    pub size: u64,
+    pub count: u64,
+    /// Whether no byte is in two of them.
+    pub disjoint: bool,
+    /// Where each begins, from the start of the range.
+    pub offsets: I,
+}
+
+/// As many runs as are filled on a GPU by one call: each is a command of its own.
+const MOST_RUNS_ON_A_GPU: u64 = 1 << 16;
+
+/// Fills runs inside the `span` bytes from `dest` on, each with repetitions of `pattern`, whose length divides
+/// their size.
+pub fn fill_runs(
+    dest: u64,
+    span: u64,
+    runs: Runs<impl Iterator<Item = u64>>,
+    pattern: &[u8],
+    stream: Option<&Entered<Stream>>,
+) -> Result<()> {
+    if pattern.is_empty() || !runs.size.is_multiple_of(pattern.len() as u64) {
+        fail!(
+            InvalidArgument,
+            "{} bytes are no whole number of patterns of {} bytes",
+            runs.size,
+            pattern.len()
+        );
+    }
+    if span == 0 {
+        return Ok(());
+    }
+    let dest = End::find(dest, span, "the memory to fill")?;
     let Some(home) = dest.gpu else {
         if let Some(stream) = stream.filter(|s| s.device().is_cuda()) {
             fail!(
@@ -190,9 +241,20 @@ pub fn fill(dest: u64, size: u64, pattern: (u64, u64), stream: Option<&Entered<S
                 stream.device().alias()
             );
         }
-        fill_host(dest.address, size, pattern);
+        for offset in runs.offsets {
+            fill_host(dest.address + offset, runs.size, pattern);
+        }
         return Ok(());
     };
+    if runs.count > MOST_RUNS_ON_A_GPU {
+        fail!(
+            NotSupported,
+            "a fill of {} separate runs of {} bytes on \"{}\", and at most {MOST_RUNS_ON_A_GPU} are filled by one call; fill memory without gaps, or fewer rows at a time",
+            runs.count,
+            runs.size,
+            home.alias()
+        );
+    }
     let mut current = None;
     let stream = take_stream(stream, home, &mut current)?;
     let device = stream.device();
@@ -201,10 +263,31 @@ pub fn fill(dest: u64, size: u64, pattern: (u64, u64), stream: Option<&Entered<S
     stream.refuse_capture(driver, "a fill")?;
     alloc::poll();
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
-    // Before: a fill that fails half-way has used it all the same.
+    let filled = fill_device_runs(driver, dest.address, runs, pattern, stream);
+    // Also when it failed half way: what was put on the stream is there.
     alloc::record_use(dest.address, stream);
-    fill_device(driver, dest.address, size, pattern, stream)
-        .map_err(|f| device.error(driver, f).context("a fill"))?;
+    filled.map_err(|f| device.error(driver, f).context("a fill"))
+}
+
+fn fill_device_runs(
+    driver: &Driver,
+    dest: u64,
+    runs: Runs<impl Iterator<Item = u64>>,
+    pattern: &[u8],
+    stream: &Stream,
+) -> std::result::Result<(), crate::driver::Failure> {
+    let mut first = None;
+    for offset in runs.offsets {
+        let at = dest + offset;
+        match first {
+            // One that the driver cannot set is copied from the first, where a copy cannot meet itself.
+            Some(from) if runs.disjoint && simple(at, pattern).is_none() => {
+                driver.copy(at, from, runs.size as usize, stream.native())?;
+            }
+            _ => fill_device(driver, at, runs.size, pattern, stream)?,
+        }
+        first = first.or(Some(at));
+    }
     Ok(())
 }
 

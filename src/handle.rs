@@ -429,6 +429,14 @@ impl<T: Object> Registry<T> {
             .all(|index| self.try_enter(thread::mine(), index, None).is_none_or(|object| predicate(&object)))
     }
 
+    /// Makes every handle stale, and keeps the values until the holds that are given are dropped.
+    pub fn close_all(&'static self) -> Vec<Hold<T>> {
+        (0..self.next.load(Ordering::Acquire))
+            .filter_map(|index| self.try_close(index, None))
+            .map(|closed| Hold { registry: self, index: closed.hold() })
+            .collect()
+    }
+
     /// Closes every object that the predicate names.
     pub fn close_where(&'static self, mut predicate: impl FnMut(&T) -> bool) {
         for index in 0..self.next.load(Ordering::Acquire) {
@@ -437,6 +445,19 @@ impl<T: Object> Registry<T> {
                 drop(self.try_close(index, None));
             }
         }
+    }
+}
+
+/// A hold that gives itself back.
+pub struct Hold<T: Object> {
+    registry: &'static Registry<T>,
+    index: u32,
+}
+
+impl<T: Object> Drop for Hold<T> {
+    fn drop(&mut self) {
+        // SAFETY: the hold is this guard's, and the guard is going.
+        unsafe { self.registry.release_hold(self.index) };
     }
 }
 

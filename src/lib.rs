@@ -8,6 +8,7 @@
 //! - `driver`: the only room that knows CUDA.
 
 mod alloc;
+mod array;
 mod boundary;
 mod config;
 mod copy;

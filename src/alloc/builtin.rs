@@ -113,7 +113,7 @@ pub fn mempool(order: Order<'_>) -> Result<u64> {
     let pool = device.pool(driver)?;
     let mut current = None;
     let stream = stream_for(order.stream, device, &mut current)?;
-    let _context = stream.enter_if_special(driver)?;
+    let _context = stream.enter_context(driver)?;
     stream.refuse_capture(driver, "an allocation")?;
     let size = order.padded_size();
     let native = {

@@ -77,7 +77,12 @@ const UNKNOWN: PointerInfo = PointerInfo {
 fn foreign(address: u64) -> Result<PointerInfo> {
     // Without a driver an address can only be unknown; that is an answer and no failure.
     let Ok(driver) = runtime::driver() else { return Ok(UNKNOWN) };
-    let facts = driver.pointer_facts(address).map_err(|f| driver.error(f))?;
+    let mut facts = driver.pointer_facts(address).map_err(|f| driver.error(f))?;
+    // Where host memory is on the device depends on the context that is current; its own knows.
+    if facts.class == MemoryClass::Host && facts.device_pointer == 0 && !facts.context.is_null() {
+        let _current = driver.enter(facts.context).map_err(|f| driver.error(f))?;
+        facts = driver.pointer_facts(address).map_err(|f| driver.error(f))?;
+    }
     let (kind, rule) = match facts.class {
         MemoryClass::Unknown => return Ok(UNKNOWN),
         MemoryClass::Managed => (Kind::CudaManaged, Rule::Managed),

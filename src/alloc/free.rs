@@ -155,7 +155,7 @@ fn release_on_own_stream(
     stream: Entered<Stream>,
 ) -> Result<()> {
     parked::poll_seldom();
-    let context = stream.enter_if_special(driver)?;
+    let context = stream.enter_context(driver)?;
     // Before it is given back: from then on the driver may give the address to somebody else.
     let native = builtin::take_native(record);
     let freed = match driver.relax_capture() {

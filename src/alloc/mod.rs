@@ -9,7 +9,7 @@ mod statistics;
 mod tag;
 mod uses;
 
-pub use describe::describe;
+pub use describe::{PointerInfo, describe};
 pub use free::{FreeOptions, free};
 pub use parked::{look_at_all, poll};
 pub use statistics::{reset_peak, statistics};
@@ -95,7 +95,7 @@ impl Rule {
     ];
 
     /// What governs memory of a kind that we made.
-    fn of_kind(kind: Kind) -> Rule {
+    pub fn of_kind(kind: Kind) -> Rule {
         match kind {
             Kind::Unknown => Rule::Unknown,
             Kind::Host => Rule::Pageable,
@@ -212,6 +212,11 @@ fn choose(device: &Device, asked: Option<Kind>) -> Result<Kind> {
         fail!(NotSupported, "\"{}\" does not support managed memory", device.alias());
     }
     Ok(kind)
+}
+
+/// The kind that a request would be served with.
+pub fn kind_for(device: &Device, asked: Option<Kind>) -> Result<Kind> {
+    choose(device, asked)
 }
 
 /// Enters a new block in the ledger. Memory that the driver gave while we thought it in use shows that the old

@@ -12,7 +12,9 @@ pub use table::{
     heir_of, mend_in_child, of_context, primary_of, remove,
 };
 
-use crate::driver::{ContextGuard, DeviceFacts, Driver, Failure, RawContext, RawPool};
+pub use crate::driver::RawContext;
+
+use crate::driver::{ContextGuard, DeviceFacts, Driver, Failure, RawPool};
 use crate::error::{Error, Result, error, fail};
 use crate::handle::{Handle, Tag, encode};
 use crate::log::log;
@@ -155,7 +157,8 @@ impl Device {
     }
 
     /// The device's context; the primary one is retained at the first call. An error when it died behind the
-    /// library's back. The handle alone does not tell, since the next context of the GPU may get the same.
+    /// library's back: its streams went with it, and the driver crashes on them once the GPU has another context.
+    /// The handle alone does not tell, since that one may get the same.
     #[inline]
     pub fn context(&self, driver: &Driver) -> Result<RawContext> {
         let context = RawContext(self.context.load(Ordering::Acquire));

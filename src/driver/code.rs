@@ -7,7 +7,6 @@ pub struct Failure {
     pub code: u32,
 }
 
-pub const INVALID_VALUE: u32 = 1;
 pub const OUT_OF_MEMORY: u32 = 2;
 pub const NOT_INITIALIZED: u32 = 3;
 pub const DEINITIALIZED: u32 = 4;

@@ -36,9 +36,6 @@ macro_rules! native_handle {
         unsafe impl Sync for $name {}
         impl $name {
             pub const NULL: $name = $name(std::ptr::null_mut());
-            pub fn is_null(self) -> bool {
-                self.0.is_null()
-            }
         }
     };
 }
@@ -59,6 +56,18 @@ native_handle!(
     /// A memory pool of the driver.
     RawPool
 );
+
+impl RawContext {
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+}
+
+impl RawPool {
+    pub fn is_null(self) -> bool {
+        self.0.is_null()
+    }
+}
 
 impl RawStream {
     /// The stream that waits for, and is waited on by, every blocking stream of the current context.
@@ -144,12 +153,6 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Whether the driver has been taken down, as it is late in a process's exit.
-    #[cold]
-    pub fn is_gone(&self) -> bool {
-        self.current_context().is_err_and(|f| f.is_driver_gone())
-    }
-
     /// As the driver counts: 13000 is 13.0.
     pub fn version(&self) -> i32 {
         self.version
@@ -157,11 +160,6 @@ impl Driver {
 
     pub fn device_count(&self) -> i32 {
         self.device_count
-    }
-
-    /// Whether the file has all that stream-ordered pools need; each device has its own say besides.
-    pub fn has_pools(&self) -> bool {
-        self.pools
     }
 
     /// `CUDA_ERROR_OUT_OF_MEMORY (2) from cuMemAlloc_v2: out of memory`.

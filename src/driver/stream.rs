@@ -106,11 +106,6 @@ impl Driver {
         Ok(event)
     }
 
-    pub fn destroy_event(&self, event: RawEvent) -> Result<(), Failure> {
-        // SAFETY: an event that we made and that nobody of us uses any more.
-        unsafe { self.table.cuEventDestroy_v2(event.0.cast()) }
-    }
-
     pub fn record_event(&self, event: RawEvent, stream: RawStream) -> Result<(), Failure> {
         // SAFETY: the caller owns the event and pins the stream.
         unsafe { self.table.cuEventRecord(event.0.cast(), stream.0.cast()) }
@@ -124,10 +119,5 @@ impl Driver {
             Err(f) if f.is_not_ready() => Ok(false),
             Err(f) => Err(f),
         }
-    }
-
-    pub fn synchronize_event(&self, event: RawEvent) -> Result<(), Failure> {
-        // SAFETY: the caller owns the event.
-        unsafe { self.table.cuEventSynchronize(event.0.cast()) }
     }
 }

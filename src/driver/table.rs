@@ -16,6 +16,7 @@ macro_rules! entry_points {
         $( const _: unsafe fn($($ty),*) -> CUresult = sys::$name; )*
 
         /// Every name in the table, in order.
+        #[cfg(test)]
         pub const NAMES: &[&str] = &[ $( stringify!($name), )* ];
 
         impl Table {
@@ -65,8 +66,6 @@ macro_rules! entry_points {
 entry_points! {
     cuInit(flags: c_uint);
     cuDriverGetVersion(version: *mut c_int);
-    cuGetErrorName(error: CUresult, out: *mut *const c_char);
-    cuGetErrorString(error: CUresult, out: *mut *const c_char);
 
     cuDeviceGetCount(count: *mut c_int);
     cuDeviceGet(device: *mut CUdevice, ordinal: c_int);
@@ -76,7 +75,6 @@ entry_points! {
     cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice);
     cuDeviceGetPCIBusId(out: *mut c_char, len: c_int, device: CUdevice);
     cuDeviceCanAccessPeer(can: *mut c_int, device: CUdevice, peer: CUdevice);
-    cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice);
     cuDeviceGetMemPool(pool: *mut CUmemoryPool, device: CUdevice);
     cuDeviceGraphMemTrim(device: CUdevice);
 
@@ -100,9 +98,7 @@ entry_points! {
     cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize);
     cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: CUmemPool_attribute, value: *mut c_void);
 
-    cuPointerGetAttribute(out: *mut c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr);
     cuPointerGetAttributes(count: c_uint, attributes: *mut CUpointer_attribute, out: *mut *mut c_void, ptr: CUdeviceptr);
-    cuMemGetAddressRange_v2(base: *mut CUdeviceptr, size: *mut usize, ptr: CUdeviceptr);
     cuMemRetainAllocationHandle(out: *mut CUmemGenericAllocationHandle, address: *mut c_void);
     cuMemRelease(handle: CUmemGenericAllocationHandle);
 
@@ -128,8 +124,6 @@ entry_points! {
     cuEventCreate(out: *mut CUevent, flags: c_uint);
     cuEventRecord(event: CUevent, stream: CUstream);
     cuEventQuery(event: CUevent);
-    cuEventSynchronize(event: CUevent);
-    cuEventDestroy_v2(event: CUevent);
 }
 
 /// Without these there is no using the driver at all; without any other, its feature is off.
@@ -154,7 +148,6 @@ pub const REQUIRED: &[&str] = &[
     "cuMemFree_v2",
     "cuMemHostAlloc",
     "cuMemFreeHost",
-    "cuPointerGetAttribute",
     "cuPointerGetAttributes",
     "cuMemcpyAsync",
     "cuMemcpyPeerAsync",
@@ -173,13 +166,10 @@ pub const REQUIRED: &[&str] = &[
     "cuEventCreate",
     "cuEventRecord",
     "cuEventQuery",
-    "cuEventSynchronize",
-    "cuEventDestroy_v2",
 ];
 
 /// What stream-ordered pools need.
 pub const POOLS: &[&str] = &[
-    "cuDeviceGetDefaultMemPool",
     "cuDeviceGetMemPool",
     "cuMemAllocFromPoolAsync",
     "cuMemFreeAsync",

@@ -7,7 +7,7 @@
 
 use super::boundary::{Grows, field, guard, handle, opaque, out, out_struct, utf8};
 use super::status::warp_status;
-use crate::driver::RawContext;
+use crate::device::RawContext;
 use crate::error::{Result, fail};
 use crate::{alloc, device, runtime};
 use std::ffi::{c_char, c_void};

@@ -6,7 +6,7 @@
 use super::boundary::{Grows, flags, guard, optional_out, options, out, put_text, text};
 use super::status::warp_status;
 use crate::error::{Result, fail};
-use crate::{alloc, device, handle, log, runtime, stream, thread};
+use crate::{alloc, array, device, handle, log, runtime, stream, thread};
 use std::ffi::{c_char, c_void};
 
 /// How grave a message is. A callback is given its level and everything graver.
@@ -91,6 +91,7 @@ pub unsafe extern "C" fn warp_init(
             // Before the tables, so that what is odd about a device can be told.
             let _ = set_log();
             device::build();
+            log::log!(Info, "warpmem {} found {} GPUs", env!("CARGO_PKG_VERSION"), device::cuda_count());
         };
         let late = runtime::init(&start, runtime::Hooks { build_tables, mend_in_child })?;
         if let Some(ignored) = ignored {
@@ -108,22 +109,33 @@ fn mend_in_child() {
         log::mend_in_child();
         device::mend_in_child();
         stream::mend_in_child();
+        array::mend_in_child();
         alloc::mend_in_child();
     }
 }
 
-/// Ends what a warp_init() began. With the last one all handles become stale and nothing new can be made; blocks
-/// that are still live stay valid and can be freed.
+/// Ends what a warp_init() began. With the last one all handles become stale and nothing new can be made. Arrays
+/// that were not released are released now: their memory is freed, their deleters are called, on this thread. Blocks
+/// of warp_alloc() that are still live stay valid and can be freed.
 ///
 /// @return WARP_SUCCESS, also for one call too many; WARP_ERROR_NOT_INITIALIZED if there never was a warp_init().
 #[unsafe(no_mangle)]
 pub extern "C" fn warp_shutdown() -> warp_status {
     guard(|| {
-        runtime::shutdown(|| {
+        let mut arrays = Vec::new();
+        let outcome = runtime::shutdown(|| {
+            arrays = array::close_all();
             stream::dismantle();
             alloc::look_at_all();
             device::dismantle();
-        })
+        });
+        // Nobody can release an array any more, so its memory goes now: with no lock held, since deleters may call
+        // back in.
+        if !arrays.is_empty() {
+            drop(arrays);
+            alloc::look_at_all();
+        }
+        outcome
     })
 }
 

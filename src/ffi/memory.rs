@@ -174,7 +174,7 @@ unsafe impl Grows for warp_statistics {
     const NAME: &'static str = "warp_statistics";
 }
 
-fn kind_of(number: warp_memory_kind) -> Result<Option<Kind>> {
+pub(super) fn kind_of(number: warp_memory_kind) -> Result<Option<Kind>> {
     match Kind::of(number) {
         Some(Kind::Unknown) => Ok(None),
         Some(kind) => Ok(Some(kind)),
@@ -371,7 +371,7 @@ pub unsafe extern "C" fn warp_memory_fill(
 /// @param src  where from.
 /// @param size  bytes; 0 does nothing.
 /// @param stream  where to put it, of either device; NULL for the current stream of the destination's GPU, else of
-///     the source's.
+///     the source's. Managed memory counts as a GPU's only where no other end is.
 /// @return WARP_ERROR_INVALID_ARGUMENT for NULL or a range that passes the end of its block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_memory_copy(

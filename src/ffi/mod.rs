@@ -12,3 +12,6 @@ pub mod library;
 pub mod device;
 pub mod stream;
 pub mod memory;
+pub mod dtype;
+pub mod array;
+pub mod view;

@@ -7,9 +7,9 @@
 use super::boundary::{Grows, flags, guard, handle, opaque, options, out, out_struct};
 use super::device::warp_device;
 use super::status::warp_status;
-use crate::driver::RawStream;
 use crate::error::Result;
 use crate::handle::Entered;
+use crate::stream::RawStream;
 use crate::stream::Stream;
 use crate::{alloc, device, runtime, stream};
 use std::ffi::c_void;

@@ -8,7 +8,9 @@ pub use current::{current, set_current};
 pub use events::{give_event, take_event};
 
 use crate::device::{self, Device};
-use crate::driver::{CaptureStatus, Driver, Failure, RawEvent, RawStream};
+use crate::driver::{CaptureStatus, Driver, Failure, RawEvent};
+
+pub use crate::driver::RawStream;
 use crate::error::{Result, fail};
 use crate::handle::{Entered, Handle, Object, Registry, Tag};
 use crate::log::log;
@@ -103,11 +105,6 @@ impl Stream {
         self.native == RawStream::PER_THREAD
     }
 
-    /// Whether the native stream is one of those that mean the current context's.
-    pub fn is_special(&self) -> bool {
-        self.device.is_cuda() && self.native.is_special()
-    }
-
     /// What to wait for once the stream cannot be entered any more.
     pub fn ended(&self) -> Ended {
         match *self.end.lock() {
@@ -188,17 +185,9 @@ impl Stream {
         driver.stream_is_idle(self.native).map_err(|f| self.device.error(driver, f))
     }
 
-    /// The special streams mean another one in each context; a call on them makes its device's current. A stream
-    /// whose context died is refused by the driver itself.
-    #[inline]
-    pub fn enter_if_special(
-        &self,
-        driver: &'static Driver,
-    ) -> Result<Option<crate::driver::ContextGuard<'static>>> {
-        if self.native.is_special() { self.device.enter(driver).map(Some) } else { Ok(None) }
-    }
-
-    /// As `enter_if_special`, and an error at once when its context died behind the library's back.
+    /// To be called before the driver is given the stream. An error when its context died behind the library's
+    /// back: once the GPU has another context the driver crashes on a stream of the dead one. The special streams
+    /// mean another one in each context; a call on them makes its device's current.
     #[inline]
     pub fn enter_context(
         &self,
@@ -353,12 +342,6 @@ pub fn release(handle: Handle) -> Result<()> {
 #[inline]
 pub fn enter(handle: Handle) -> Result<Entered<Stream>> {
     STREAMS.enter(handle)
-}
-
-/// `enter` for a caller that has its thread's record at hand.
-#[inline]
-pub fn enter_as(thread: &'static thread::Record, handle: Handle) -> Result<Entered<Stream>> {
-    STREAMS.enter_as(thread, handle)
 }
 
 /// The stream that a block holds; `None` once it was released.

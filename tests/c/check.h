@@ -20,6 +20,9 @@
  * for another simulated machine, `topology: -` for no driver at all, each line a run; `valgrind: no (reason)`; and
  * `needs: simulator` keeps it out of the kit for machines with a GPU.
  *
+ * check_under("valgrind") and check_under("sanitizer") say whether the program is being watched, for the few tests that a
+ * watcher cannot serve (an alignment of a gibibyte) or that would take too long.
+ *
  * A failed CHECK_STATUS prints the names of the two statuses and the message of the thread's last error. A program without
  * warpmem defines CHECK_WITHOUT_WARPMEM before it includes this header, and has the numbers alone.
  */
@@ -63,6 +66,12 @@ CHECK_MAYBE_UNUSED static const char *check_no_name(int64_t status)
 {
     (void)status;
     return "";
+}
+
+CHECK_MAYBE_UNUSED static int check_under(const char *watcher)
+{
+    const char *under = getenv("WARPMEM_TEST_UNDER");
+    return under != NULL && strcmp(under, watcher) == 0;
 }
 
 CHECK_MAYBE_UNUSED static void check_register(struct check_test *test)

@@ -21,6 +21,12 @@ pub fn command() -> Result<(), String> {
             add_program(&program, &kit)?;
         }
     }
+    for program in programs::in_folder("benches") {
+        let binary = kit.join("bench").join(&program.stem);
+        make_folder(&kit.join("bench"))?;
+        program.compile(&kit.join("lib"), "$ORIGIN/../lib", None, &binary)?;
+        strip(&binary)?;
+    }
     for bench in benches()? {
         add_bench(&bench, &kit)?;
     }
@@ -68,9 +74,12 @@ fn benches() -> Result<Vec<PathBuf>, String> {
         println!("left out: there are no benchmarks");
         return Ok(Vec::new());
     }
-    let output = Run::cargo(["build", "--release", "--locked", "--package", "warpmem", "--benches"])
+    let output = Run::cargo(["build", "--release", "--locked", "--package", "warpmem", "--bench", "*"])
         .arg("--message-format=json-render-diagnostics")
-        .keep()?;
+        .keep()
+        .map_err(|error| {
+            error.lines().filter(|line| !line.starts_with('{')).collect::<Vec<_>>().join("\n")
+        })?;
     Ok(output.lines().filter(|line| line.contains("\"kind\":[\"bench\"]")).filter_map(executable).collect())
 }
 

@@ -23,7 +23,7 @@ pub fn ctest(notes: &mut Notes) -> Result<Tally, Problem> {
     };
     let build = build_folder("cmake");
     build_project(&tools, root(), &build, &project_options())?;
-    run_ctest(notes, &tools, &build, &[])
+    run_ctest(notes, &tools, &build, None)
 }
 
 pub fn valgrind(notes: &mut Notes) -> Result<Tally, Problem> {
@@ -36,9 +36,13 @@ pub fn valgrind(notes: &mut Notes) -> Result<Tally, Problem> {
     let mut options = project_options();
     options.push(format!("-DWARPMEM_TEST_LAUNCHER={launcher}"));
     build_project(&tools, root(), &build, &options)?;
-    // What the tests leave out themselves has been said without valgrind.
+    again_under(notes, &tools, &build, "valgrind")
+}
+
+fn again_under(notes: &mut Notes, tools: &CMake, build: &Path, watcher: &str) -> Result<Tally, Problem> {
+    // What the tests leave out themselves has been said by the run without a watcher.
     let said = notes.left_out.len();
-    let tally = run_ctest(notes, &tools, &build, &["--label-exclude", "no-valgrind"]);
+    let tally = run_ctest(notes, tools, build, Some(watcher));
     notes.left_out.truncate(said);
     tally
 }
@@ -60,10 +64,7 @@ pub fn sanitize(notes: &mut Notes) -> Result<Tally, Problem> {
         options.push(format!("-DCMAKE_{language}_FLAGS={SANITIZE} -fno-sanitize-recover=all -g"));
     }
     build_project(&tools, root(), &build, &options)?;
-    let said = notes.left_out.len();
-    let tally = run_ctest(notes, &tools, &build, &["--label-exclude", "no-valgrind"]);
-    notes.left_out.truncate(said);
-    tally
+    again_under(notes, &tools, &build, "sanitizer")
 }
 
 /// Options of our own project: cargo's debug profile, in the folder where cargo builds anyway.
@@ -131,15 +132,26 @@ fn run_program(notes: &mut Notes, binary: &Path, name: &str, topology: &str) -> 
     Ok(tally)
 }
 
-fn run_ctest(notes: &mut Notes, tools: &CMake, build: &Path, options: &[&str]) -> Result<Tally, Problem> {
+fn run_ctest(
+    notes: &mut Notes,
+    tools: &CMake,
+    build: &Path,
+    watcher: Option<&str>,
+) -> Result<Tally, Problem> {
     let jobs = std::thread::available_parallelism().map_or(1, usize::from).to_string();
-    let finished = Run::new(&tools.ctest)
+    let mut run = Run::new(&tools.ctest)
         .arg("--test-dir")
         .arg(build)
         .args(["--verbose", "--no-tests=error", "--parallel", &jobs])
-        .args(options)
-        .limit(1500)
-        .finish(false)?;
+        .limit(1500);
+    if let Some(watcher) = watcher {
+        run = run
+            .args(["--label-exclude", "no-valgrind"])
+            .env("WARPMEM_TEST_UNDER", watcher)
+            // A size that no machine has is an error to be reported, as malloc does, and no reason to abort.
+            .env("ASAN_OPTIONS", "allocator_may_return_null=1");
+    }
+    let finished = run.finish(false)?;
     let tally = Tally::of_ctest(&finished.output).with_exit(finished.success);
     let (failures, left_out) = Tally::words_of_ctest(&finished.output);
     notes.left_out.extend(left_out);

@@ -1,0 +1,191 @@
+//! Arrays: items of one type at regular places in memory that is shared with views and kept until the last of them
+//! is released.
+
+mod create;
+mod dtype;
+mod layout;
+#[cfg(test)]
+mod model_tests;
+mod runs;
+mod storage;
+mod transfer;
+mod view;
+mod wrap;
+
+pub use create::{Content, create};
+pub use dtype::{Dtype, code};
+pub use layout::{Dim, MAX_RANK};
+pub use storage::Deleter;
+pub use transfer::{clone_to, copy, fill};
+pub use view::Range;
+pub use wrap::{External, wrap};
+
+use crate::alloc::{Kind, Rule};
+use crate::device::Device;
+use crate::error::{Result, fail};
+use crate::handle::{Entered, Handle, Hold, Object, Registry, Tag};
+use layout::Layout;
+use std::sync::Arc;
+use storage::Storage;
+use view::View;
+
+static ARRAYS: Registry<Array> = Registry::new();
+
+/// The shape of what is to be made, and the caller's strides where rows without gaps are not what is wanted.
+#[derive(Debug, Clone, Copy)]
+pub struct Form<'a> {
+    pub dtype: Dtype,
+    pub shape: &'a [i64],
+    pub strides: Option<&'a [i64]>,
+}
+
+impl Form<'_> {
+    fn layout(&self) -> Result<Layout> {
+        match self.strides {
+            None => Layout::contiguous(self.shape, self.dtype.item_size()),
+            Some(strides) => Layout::strided(self.shape, strides, self.dtype.item_size()),
+        }
+    }
+}
+
+/// An array or a view of one.
+pub struct Array {
+    storage: Arc<Storage>,
+    /// The first item's; 0 where there is none.
+    address: u64,
+    dtype: Dtype,
+    layout: Layout,
+    view: bool,
+}
+
+impl Object for Array {
+    const TAG: Tag = Tag::Array;
+}
+
+impl Array {
+    fn new(storage: Storage, dtype: Dtype, layout: Layout) -> Array {
+        let address = if layout.is_empty() { 0 } else { storage.address };
+        Array { storage: Arc::new(storage), address, dtype, layout, view: false }
+    }
+
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    pub fn device(&self) -> &'static Device {
+        self.storage.device
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.storage.kind
+    }
+
+    pub fn rule(&self) -> Rule {
+        self.storage.rule
+    }
+
+    /// Bytes of the memory that it shares with its views.
+    pub fn capacity(&self) -> u64 {
+        self.storage.capacity
+    }
+
+    /// How many items.
+    pub fn count(&self) -> u64 {
+        self.layout.count()
+    }
+
+    /// The bytes of all items.
+    pub fn size(&self) -> u64 {
+        self.layout.size()
+    }
+
+    pub fn dims(&self) -> &[Dim] {
+        self.layout.dims()
+    }
+
+    pub fn is_contiguous(&self) -> bool {
+        self.layout.is_contiguous()
+    }
+
+    pub fn is_view(&self) -> bool {
+        self.view
+    }
+
+    /// Whether its memory is a block that this library allocated for it.
+    pub fn is_owned(&self) -> bool {
+        self.storage.is_owned()
+    }
+
+    pub fn has_deleter(&self) -> bool {
+        self.storage.has_deleter()
+    }
+
+    fn seen_as(&self, View { layout, offset }: View, dtype: Dtype) -> Array {
+        // Views stay inside what their array reaches.
+        let address = if layout.is_empty() { 0 } else { self.address.wrapping_add_signed(offset) };
+        Array { storage: Arc::clone(&self.storage), address, dtype, layout, view: true }
+    }
+
+    /// A view of some of the items.
+    pub fn slice(&self, ranges: &[Range]) -> Result<Handle> {
+        ARRAYS.insert(self.seen_as(self.layout.slice(ranges)?, self.dtype))
+    }
+
+    /// A view in another shape.
+    pub fn reshape(&self, shape: &[i64]) -> Result<Handle> {
+        ARRAYS.insert(self.seen_as(self.layout.reshape(shape)?, self.dtype))
+    }
+
+    /// A view with its dimensions in another order; `None` turns the order round.
+    pub fn transpose(&self, axes: Option<&[i32]>) -> Result<Handle> {
+        ARRAYS.insert(self.seen_as(self.layout.transpose(axes)?, self.dtype))
+    }
+
+    /// A view of the same bytes as items of another type.
+    pub fn reinterpret(&self, dtype: Dtype) -> Result<Handle> {
+        let view = self
+            .layout
+            .reinterpret(dtype.item_size())
+            .map_err(|e| e.context(format_args!("{} as {}", self.dtype.name(), dtype.name())))?;
+        ARRAYS.insert(self.seen_as(view, dtype))
+    }
+
+    fn require_contiguous(&self, what: &str) -> Result<()> {
+        if !self.is_contiguous() {
+            fail!(
+                NotSupported,
+                "{what} has gaps or another order than rows (shape {:?}, strides {:?}); only contiguous arrays can be copied: copy it row by row with views that are contiguous",
+                self.layout.shape(),
+                self.dims().iter().map(|dim| dim.stride).collect::<Vec<_>>()
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Keeps the array from being released while the guard lives.
+#[inline]
+pub fn enter(handle: Handle) -> Result<Entered<Array>> {
+    ARRAYS.enter(handle)
+}
+
+/// Makes the handle stale. The memory goes with the last array that shares it.
+pub fn release(handle: Handle) -> Result<()> {
+    ARRAYS.close(handle).map(drop)
+}
+
+/// Makes every array's handle stale. Memory is given back when the holds are dropped, which calls deleters: not
+/// while a lock is held.
+pub fn close_all() -> Vec<Hold<Array>> {
+    ARRAYS.close_all()
+}
+
+/// As `Registry::mend_in_child`.
+pub unsafe fn mend_in_child() {
+    // SAFETY: the caller's promise.
+    unsafe { ARRAYS.mend_in_child() };
+}

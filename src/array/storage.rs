@@ -1,0 +1,109 @@
+//! The memory behind arrays: shared by an array and all its views, and given back with the last of them.
+#![forbid(unsafe_code)]
+
+use crate::alloc::{self, FreeOptions, Kind, Rule};
+use crate::boundary::call_out;
+use crate::device::Device;
+use crate::log::log;
+use crate::runtime;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Gives wrapped memory back to where it came from; it is told the capacity.
+pub type Deleter = Box<dyn FnOnce(u64) + Send + Sync>;
+
+/// Who gives the memory back.
+pub enum Owner {
+    /// Whoever lent it.
+    Lender,
+    /// This library, which allocated it.
+    Library,
+    Deleter(Deleter),
+}
+
+pub struct Storage {
+    pub address: u64,
+    /// Bytes from the address on.
+    pub capacity: u64,
+    pub device: &'static Device,
+    pub kind: Kind,
+    pub rule: Rule,
+    owned: bool,
+    has_deleter: bool,
+    owner: Owner,
+    /// The lender takes its memory back, deleter or not: the wrap did not come about.
+    recalled: AtomicBool,
+}
+
+impl Storage {
+    pub fn new(
+        device: &'static Device,
+        address: u64,
+        capacity: u64,
+        (kind, rule): (Kind, Rule),
+        owner: Owner,
+    ) -> Storage {
+        Storage {
+            address,
+            capacity,
+            device,
+            kind,
+            rule,
+            owned: matches!(owner, Owner::Library),
+            has_deleter: matches!(owner, Owner::Deleter(_)),
+            owner,
+            recalled: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether this library allocated it.
+    pub fn is_owned(&self) -> bool {
+        self.owned
+    }
+
+    pub fn has_deleter(&self) -> bool {
+        self.has_deleter
+    }
+
+    /// The deleter will not be called.
+    pub fn recall(&self) {
+        self.recalled.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        match std::mem::replace(&mut self.owner, Owner::Lender) {
+            Owner::Lender => {}
+            Owner::Library => {
+                let options = FreeOptions { size: Some(self.capacity), ..FreeOptions::default() };
+                if let Err(error) = alloc::free(self.address, &options) {
+                    log!(
+                        Error,
+                        "the memory of an array, {} bytes at {:#x}, was not freed: {error}",
+                        self.capacity,
+                        self.address
+                    );
+                }
+            }
+            Owner::Deleter(deleter) => {
+                if !*self.recalled.get_mut() {
+                    self.give_back(deleter);
+                }
+            }
+        }
+    }
+}
+
+impl Storage {
+    fn give_back(&self, deleter: Deleter) {
+        // What a forked child, or a process on its way out, would do to memory of a GPU is the parent's business,
+        // or the driver's.
+        if self.kind != Kind::Host && (runtime::is_forked() || runtime::is_exiting()) {
+            return;
+        }
+        let current = (self.device.is_cuda() && !self.device.is_lost())
+            .then(|| runtime::driver().and_then(|driver| self.device.enter(driver)).ok());
+        call_out("the deleter of a wrapped array", || deleter(self.capacity));
+        drop(current);
+    }
+}

@@ -1,0 +1,116 @@
+//! Filling arrays and copying between them.
+#![forbid(unsafe_code)]
+
+use super::create::allocate;
+use super::layout::Layout;
+use super::{ARRAYS, Array};
+use crate::alloc::Request;
+use crate::copy::{self, Runs};
+use crate::device::Device;
+use crate::error::{Result, fail};
+use crate::handle::{Entered, Handle};
+use crate::stream::Stream;
+
+/// Sets every item to `item`.
+pub fn fill(array: &Array, item: &[u8], stream: Option<&Entered<Stream>>) -> Result<()> {
+    let item_size = array.layout.item_size();
+    if item.len() as u64 != item_size {
+        fail!(
+            SizeMismatch,
+            "the value has {} bytes, and an item of {} has {item_size}",
+            item.len(),
+            array.dtype.name()
+        );
+    }
+    if array.layout.is_empty() {
+        return Ok(());
+    }
+    if array.is_contiguous() {
+        return copy::fill_with(array.address, array.size(), item, stream);
+    }
+    let runs = array.layout.runs();
+    if runs.torn {
+        fail!(
+            InvalidArgument,
+            "items share bytes with their neighbours (shape {:?}, strides {:?}), and not all can have the same value",
+            array.layout.shape(),
+            array.dims().iter().map(|dim| dim.stride).collect::<Vec<_>>()
+        );
+    }
+    let reach = array.layout.reach();
+    copy::fill_runs(
+        array.address - reach.below,
+        reach.below + reach.above,
+        Runs { size: runs.size, count: runs.count, disjoint: runs.disjoint, offsets: runs.offsets() },
+        item,
+        stream,
+    )
+}
+
+/// Fills an array that nobody else has seen, in one go where that can be: what lies between its items is its own.
+pub(super) fn fill_new(array: &Array, pattern: &[u8], stream: Option<&Entered<Stream>>) -> Result<()> {
+    let item_size = array.layout.item_size();
+    let even =
+        array.dims().iter().all(|dim| dim.extent == 1 || dim.stride.unsigned_abs().is_multiple_of(item_size));
+    if even || pattern.len() == 1 {
+        copy::fill_with(array.address, array.layout.reach().above, pattern, stream)
+    } else {
+        fill(array, pattern, stream)
+    }
+}
+
+/// Copies `count` items, 0 for all of the source, each position counted in items.
+pub fn copy(
+    dest: &Array,
+    src: &Array,
+    dest_offset: u64,
+    src_offset: u64,
+    count: u64,
+    stream: Option<&Entered<Stream>>,
+) -> Result<()> {
+    let item_size = dest.layout.item_size();
+    if item_size != src.layout.item_size() {
+        fail!(
+            SizeMismatch,
+            "Incompatible array data types: the destination's {} has {item_size} bytes, the source's {} has {}",
+            dest.dtype.name(),
+            src.dtype.name(),
+            src.layout.item_size()
+        );
+    }
+    let count = if count == 0 { src.count() } else { count };
+    if count == 0 {
+        return Ok(());
+    }
+    for (what, array, offset) in [("the source", src, src_offset), ("the destination", dest, dest_offset)] {
+        if offset.checked_add(count).is_none_or(|end| end > array.count()) {
+            fail!(
+                InvalidArgument,
+                "{count} items from item {offset} on pass the end of {what}, which has {}",
+                array.count()
+            );
+        }
+        array.require_contiguous(what)?;
+    }
+    // Inside arrays whose bytes can be counted.
+    copy::copy(
+        dest.address + dest_offset * item_size,
+        src.address + src_offset * item_size,
+        count * item_size,
+        stream,
+    )
+}
+
+/// Makes an array on `device` with the same type, shape and items. The stream of the request is the destination's
+/// if that is a GPU, else the source's.
+pub fn clone_to(src: &Array, device: &'static Device, mut request: Request<'_>) -> Result<Handle> {
+    src.require_contiguous("the source")?;
+    let stream = request.stream;
+    if !device.is_cuda() && stream.is_some_and(|stream| stream.device().is_cuda()) {
+        request.stream = None;
+    }
+    let layout = Layout::contiguous(&src.layout.shape(), src.dtype.item_size())?;
+    let array = allocate(device, src.dtype, layout, request)?;
+    copy::copy(array.address, src.address, src.size(), stream)?;
+    ARRAYS.insert(array)
+}
