@@ -149,9 +149,10 @@ TEST(sizes_that_no_machine_has)
                     warp_status status;
                     CHECK_STATUS(warp_device_get_at(i, &device), WARP_SUCCESS);
                     /* Managed memory may be larger than a machine's. */
-                    if (alignments[a] > 16 * MIB && under_valgrind())
-                        continue;
                     if (!has_kind(device, kind) || (kind == WARP_MEMORY_CUDA_MANAGED && sizes[s] >> 50 == 1))
+                        continue;
+                    /* valgrind ends a program that asks for such an alignment. */
+                    if (alignments[a] >> 30 != 0 && check_under("valgrind"))
                         continue;
                     options.alignment = alignments[a];
                     before = state_now();
@@ -193,7 +194,7 @@ TEST(alignments_that_are_none)
             CHECK_EQ_PTR(ptr, NULL);
             options.alignment = (uint64_t)1 << 62;
             REFUSED(warp_alloc_with(device, (uint64_t)1 << 62, &options, &ptr), WARP_ERROR_SIZE_OVERFLOW, "aligned");
-            if (kind != WARP_MEMORY_CUDA_MANAGED && !under_valgrind()) {
+            if (kind != WARP_MEMORY_CUDA_MANAGED && !check_under("valgrind")) {
                 struct state before = state_now();
                 CHECK_STATUS(warp_alloc_with(device, 100, &options, &ptr), WARP_ERROR_OUT_OF_MEMORY);
                 check_same(before, state_now(), 0, __LINE__);
@@ -557,6 +558,8 @@ TEST(ranges_and_patterns_that_do_not_fit)
                 check_same(before, state_now(), 0, __LINE__);
             }
             REFUSED(warp_memory_fill(ptr, 64, "x", UINT64_MAX, NULL), WARP_ERROR_SIZE_OVERFLOW, "pattern");
+            REFUSED(warp_memory_fill(ptr, (uint64_t)1 << 40, "x", (uint64_t)1 << 40, NULL), WARP_ERROR_INVALID_ARGUMENT,
+                    "pass the end");
             /* Nothing is something that always fits. */
             CHECK_STATUS(warp_memory_fill(NULL, 0, "x", 1, NULL), WARP_SUCCESS);
             CHECK_STATUS(warp_memory_fill(ptr + 64, 0, "x", 1, NULL), WARP_SUCCESS);
@@ -629,7 +632,7 @@ TEST(tags_of_any_length_and_number)
     REQUIRE_STATUS(warp_alloc_with(cpu(), 10, &options, &ptr), WARP_SUCCESS);
     CHECK_EQ_STR(pointer_info(ptr).tag, options.tag);
     CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
-    count = under_valgrind() ? 2000 : 70000;
+    count = check_under("valgrind") ? 2000 : 70000;
     for (i = 0; i < count; ++i) {
         snprintf(text, sizeof text, "tag %d", i);
         options.tag = text;

@@ -226,7 +226,7 @@ TEST(threads_share_all_kinds_of_memory)
     __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
     for (i = 0; i < THREADS; ++i) {
         pthread_join(workers[i].thread, NULL);
-        CHECK(workers[i].operations > (under_valgrind() ? 0 : 20));
+        CHECK(workers[i].operations > (check_under("valgrind") ? 0 : 20));
         operations += workers[i].operations;
     }
     for (i = 0; i < SHELF; ++i)
@@ -237,7 +237,7 @@ TEST(threads_share_all_kinds_of_memory)
     for (i = 0; i < device_count; ++i)
         blocks += statistics_of(devices[i], 0).live_blocks;
     CHECK_EQ_U64(blocks, 0);
-    CHECK(operations > (under_valgrind() ? 100 : 500));
+    CHECK(operations > (check_under("valgrind") ? 100 : 500));
     CHECK_NOTHING_LEFT();
 }
 
