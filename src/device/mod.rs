@@ -9,7 +9,7 @@ pub use choice::{default_device, for_thread, set_default, set_for_thread};
 pub use report::report;
 pub use table::{
     PerDevice, all, at, build, by_alias, cuda_count, dismantle, ever_made, from_context, from_handle,
-    heir_of, mend_in_child, of_context, primary_of, remove,
+    heirs_of, mend_in_child, of_context, primary_of, remove,
 };
 
 pub use crate::driver::RawContext;

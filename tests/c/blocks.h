@@ -84,6 +84,13 @@ UNUSED void *driver_symbol(const char *name)
     return symbol;
 }
 
+/* Whether the program runs under valgrind, which takes some thirty times as long and knows no alignment above 16 MiB. */
+UNUSED int under_valgrind(void)
+{
+    const char *preload = getenv("LD_PRELOAD");
+    return preload != NULL && strstr(preload, "vgpreload") != NULL;
+}
+
 /* How often the library (or the test) called an entry point of the driver. */
 UNUSED uint64_t calls(const char *entry)
 {
