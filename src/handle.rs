@@ -9,6 +9,7 @@
 //! writes nothing that another thread writes.
 
 use crate::error::{Result, fail};
+use crate::fork::Distrusted;
 use crate::thread::{self, Place};
 use crossbeam_queue::SegQueue;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -177,6 +178,7 @@ pub struct Registry<T> {
     chunks: [AtomicPtr<Slot<T>>; CHUNKS],
     next: AtomicU32,
     free: UnsafeCell<SegQueue<u32>>,
+    distrusted: Distrusted<SegQueue<u32>>,
 }
 
 // SAFETY: the queue of free slots is replaced only while nobody else is here; values are reached through the state word's protocol only, shared as `&T`; T is Send + Sync.
@@ -194,6 +196,7 @@ impl<T: Object> Registry<T> {
             chunks: [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS],
             next: AtomicU32::new(0),
             free: UnsafeCell::new(SegQueue::new()),
+            distrusted: Distrusted::new(),
         }
     }
 
@@ -210,7 +213,7 @@ impl<T: Object> Registry<T> {
     /// In the child, before any other use of the registry there.
     pub unsafe fn mend_in_child(&self) {
         // SAFETY: nobody else is here. The old queue is not dropped, since it may be half changed.
-        unsafe { self.free.get().write(SegQueue::new()) };
+        unsafe { self.distrusted.replace(self.free.get(), SegQueue::new()) };
     }
 
     #[inline(always)]

@@ -6,121 +6,18 @@
 #define _GNU_SOURCE
 
 #include "driver.h"
-#include "process.h"
+#include "forked.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <warpmem.h>
-
-static warp_device *device(const char *alias)
-{
-    warp_device *found = NULL;
-    CHECK_STATUS(warp_device_get(alias, &found), WARP_SUCCESS);
-    return found;
-}
-
-static void *alloc(const char *alias, warp_memory_kind kind)
-{
-    warp_alloc_options options = {.struct_size = sizeof options, .kind = kind, .tag = "life"};
-    void *block = NULL;
-    CHECK_STATUS(warp_alloc_with(device(alias), 4096, &options, &block), WARP_SUCCESS);
-    return block;
-}
 
 static void start(void)
 {
     CHECK_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
 }
 
-/* One block of each kind. */
-struct blocks {
-    void *host, *pinned, *pool, *plain, *managed;
-};
-
-static struct blocks alloc_all(void)
-{
-    struct blocks blocks;
-    blocks.host = alloc("cpu", WARP_MEMORY_HOST);
-    blocks.pinned = alloc("cpu", WARP_MEMORY_PINNED);
-    blocks.pool = alloc("cuda:1", WARP_MEMORY_CUDA_MEMPOOL);
-    blocks.plain = alloc("cuda:1", WARP_MEMORY_CUDA_DEVICE);
-    blocks.managed = alloc("cuda:1", WARP_MEMORY_CUDA_MANAGED);
-    return blocks;
-}
-
-static void free_all(const struct blocks *blocks)
-{
-    CHECK_STATUS(warp_free(blocks->host), WARP_SUCCESS);
-    CHECK_STATUS(warp_free(blocks->pinned), WARP_SUCCESS);
-    CHECK_STATUS(warp_free(blocks->pool), WARP_SUCCESS);
-    CHECK_STATUS(warp_free(blocks->plain), WARP_SUCCESS);
-    CHECK_STATUS(warp_free(blocks->managed), WARP_SUCCESS);
-}
-
 /* ---- Fork ------------------------------------------------------------------------------------------------------------------ */
-
-/* Runs a body in a forked child of the test's process, for so many seconds at most. */
-static void in_child(void (*body)(void *), void *argument, unsigned patience)
-{
-    pid_t child;
-    fflush(stdout);
-    child = fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
-        __atomic_store_n(&check_failures, 0, __ATOMIC_SEQ_CST);
-        alarm(patience);
-        body(argument);
-        exit(check_failure_count() == 0 ? 0 : 1);
-    }
-    CHECK_EQ_I64(process_wait(child), 0);
-}
-
-/* What a child can do: everything on the CPU. */
-static void use_cpu(void)
-{
-    warp_alloc_options options = {.struct_size = sizeof options, .tag = "child", .alignment = 4096};
-    warp_pointer_info where = {.struct_size = sizeof where};
-    warp_statistics counts = {.struct_size = sizeof counts};
-    warp_stream *stream = NULL;
-    char byte = 3, text[4096];
-    void *block = NULL, *other = NULL;
-    int i;
-    for (i = 0; i < 100; ++i) {
-        CHECK_STATUS(warp_alloc_with(device("cpu"), 4096, &options, &block), WARP_SUCCESS);
-        CHECK_STATUS(warp_alloc(device("cpu"), 100, &other), WARP_SUCCESS);
-        CHECK_STATUS(warp_memory_fill(block, 4096, &byte, 1, NULL), WARP_SUCCESS);
-        CHECK_STATUS(warp_memory_copy(other, block, 100, NULL), WARP_SUCCESS);
-        CHECK_EQ_I64(((char *)other)[99], 3);
-        CHECK_STATUS(warp_pointer_get_info((char *)block + 5, &where), WARP_SUCCESS);
-        CHECK_EQ_PTR(where.base, block);
-        CHECK_EQ_STR(where.tag, "child");
-        CHECK_STATUS(warp_free(block), WARP_SUCCESS);
-        CHECK_STATUS(warp_free(other), WARP_SUCCESS);
-    }
-    CHECK_STATUS(warp_free(block), WARP_ERROR_DOUBLE_FREE);
-    CHECK_STATUS(warp_stream_get_current(device("cpu"), &stream), WARP_SUCCESS);
-    CHECK_STATUS(warp_stream_synchronize(stream), WARP_SUCCESS);
-    CHECK_STATUS(warp_statistics_get(device("cpu"), WARP_MEMORY_HOST, &counts), WARP_SUCCESS);
-    CHECK_STATUS(warp_library_get_report(text, sizeof text, NULL), WARP_SUCCESS);
-    CHECK_STATUS(warp_log_set_callback(NULL, NULL, 0), WARP_SUCCESS);
-}
-
-static void check_forked(void)
-{
-    warp_stream *stream = (warp_stream *)1;
-    warp_alloc_options pinned = {.struct_size = sizeof pinned, .kind = WARP_MEMORY_PINNED};
-    void *block = (void *)1;
-    uint64_t available = 9, total = 9;
-    CHECK_STATUS(warp_alloc(device("cuda:1"), 64, &block), WARP_ERROR_FORKED);
-    CHECK_STR_CONTAINS(warp_error_get_message(), "fork");
-    CHECK_EQ_PTR(block, NULL);
-    CHECK_STATUS(warp_alloc_with(device("cpu"), 64, &pinned, &block), WARP_ERROR_FORKED);
-    CHECK_STATUS(warp_stream_create(device("cuda:0"), NULL, &stream), WARP_ERROR_FORKED);
-    CHECK_EQ_PTR(stream, NULL);
-    CHECK_STATUS(warp_stream_wrap(device("cuda:0"), NULL, &stream), WARP_ERROR_FORKED);
-    CHECK_STATUS(warp_device_query_memory(device("cuda:0"), &available, &total), WARP_ERROR_FORKED);
-    CHECK_STATUS(warp_device_synchronize(device("cuda:1")), WARP_ERROR_FORKED);
-}
 
 static void child_of_a_user(void *argument)
 {
@@ -226,88 +123,6 @@ PROCESS_TEST(a_child_that_only_exits_is_quiet)
     start();
     alloc_all();
     in_child(child_that_only_exits, NULL, 60);
-}
-
-/* Everything that takes a lock, over and over. */
-static int stop;
-
-static void heard(void *user, warp_log_level level, const char *message)
-{
-    (void)user;
-    (void)level;
-    (void)message;
-}
-
-static void *busy(void *number)
-{
-    uint64_t round = 0, seed = (uintptr_t)number;
-    while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
-        warp_device *gpu = device(seed & 1 ? "cuda:0" : "cuda:1");
-        warp_alloc_options options = {.struct_size = sizeof options};
-        warp_stream *stream = NULL;
-        void *blocks[8] = {NULL};
-        char tag[32];
-        size_t i;
-        /* Every tag a few times, new ones to the end. */
-        snprintf(tag, sizeof tag, "tag %d", (int)(seed * 1000 + round / 8));
-        options.tag = tag;
-        for (i = 0; i < 4; ++i)
-            CHECK_STATUS(warp_alloc_with(device("cpu"), 64 << i, &options, &blocks[i]), WARP_SUCCESS);
-        for (i = 4; i < 8; ++i)
-            CHECK_STATUS(warp_alloc_with(gpu, 64 << i, &options, &blocks[i]), WARP_SUCCESS);
-        if (round % 16 == 0) {
-            CHECK_STATUS(warp_stream_create(gpu, NULL, &stream), WARP_SUCCESS);
-            CHECK_STATUS(warp_pointer_record_stream(blocks[4], stream), WARP_SUCCESS);
-            CHECK_STATUS(warp_log_set_callback(heard, NULL, WARP_LOG_DEBUG), WARP_SUCCESS);
-        }
-        if (seed == 1 && round % 64 == 0) {
-            CUcontext context = driver_foreign(0);
-            warp_device *mine = NULL;
-            CHECK_STATUS(warp_device_from_context(context, NULL, &mine), WARP_SUCCESS);
-            if (round % 128 == 0)
-                CHECK_STATUS(warp_device_remove(mine), WARP_SUCCESS);
-            SIMULATOR(cuCtxDestroy_v2)(context);
-            warp_device_synchronize(mine);
-        }
-        for (i = 0; i < 8; ++i)
-            CHECK_STATUS(warp_free(blocks[i]), WARP_SUCCESS);
-        CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
-        ++round;
-    }
-    return NULL;
-}
-
-static void child_of_the_busy(void *argument)
-{
-    struct blocks *blocks = argument;
-    use_cpu();
-    check_forked();
-    free_all(blocks);
-    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
-    CHECK_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
-    use_cpu();
-}
-
-PROCESS_TEST(no_lock_of_another_thread_is_inherited)
-{
-    pthread_t threads[4];
-    struct blocks blocks;
-    size_t i;
-    start();
-    blocks = alloc_all();
-    for (i = 0; i < 4; ++i)
-        REQUIRE(pthread_create(&threads[i], NULL, busy, (void *)(i + 1)) == 0);
-    for (i = 0; i < 100; ++i) {
-        in_child(child_of_the_busy, &blocks, 30);
-        usleep(1000);
-    }
-    __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
-    for (i = 0; i < 4; ++i)
-        pthread_join(threads[i], NULL);
-    free_all(&blocks);
-    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
-    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("*"), 0);
-    CHECK_EQ_U64(SIMULATOR(warpsim_violation_count)(), 0);
 }
 
 static void *child_thread(void *unused)
