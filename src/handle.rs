@@ -396,18 +396,16 @@ impl<T: Object> Registry<T> {
     /// Retires a closed object if nobody is inside any more; of several callers one does it.
     #[cold]
     fn try_retire(&self, slot: &Slot<T>, index: u32) {
-        let state = slot.state.load(Ordering::Acquire);
-        if state & (LIVE | RETIRED) != 0
-            || state & HOLDS_MASK == 0
-            || crate::thread::anyone_inside(slot.address())
-        {
+        let mut state = slot.state.load(Ordering::Acquire);
+        // That nobody is inside holds for this object only: the slot may have another by now, closed as well.
+        let generation = generation_of(state);
+        let is_due = |state: u64| {
+            state & (LIVE | RETIRED) == 0 && state & HOLDS_MASK != 0 && generation_of(state) == generation
+        };
+        if !is_due(state) || thread::anyone_inside(slot.address()) {
             return;
         }
-        let mut state = slot.state.load(Ordering::Acquire);
         loop {
-            if state & (LIVE | RETIRED) != 0 || state & HOLDS_MASK == 0 {
-                return;
-            }
             match slot.state.compare_exchange_weak(
                 state,
                 state | RETIRED,
@@ -415,7 +413,8 @@ impl<T: Object> Registry<T> {
                 Ordering::Acquire,
             ) {
                 Ok(_) => break,
-                Err(now) => state = now,
+                Err(now) if is_due(now) => state = now,
+                Err(_) => return,
             }
         }
         slot.state.fetch_sub(u64::from(thread::collect_spares(slot.address())) * HOLD, Ordering::AcqRel);
