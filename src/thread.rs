@@ -364,13 +364,13 @@ fn strong_light_fence() {
 
 fn heavy_fence() {
     fence(Ordering::SeqCst);
+    // A forked child has to register anew.
+    let barrier = || {
+        membarrier(PRIVATE_EXPEDITED)
+            || membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED)
+    };
     match FENCES.load(Ordering::SeqCst) {
-        ASYMMETRIC if !membarrier(PRIVATE_EXPEDITED) => {
-            // A forked child has to register anew.
-            if !(membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED)) {
-                give_up_asymmetry();
-            }
-        }
+        ASYMMETRIC if !barrier() => give_up_asymmetry(),
         GIVING_UP => give_up_asymmetry(),
         _ => {}
     }
