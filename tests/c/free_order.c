@@ -87,8 +87,9 @@ TEST(a_pool_block_of_one_stream_is_one_call)
     uint64_t frees = calls("cuMemFreeAsync"), all = calls("*");
     CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
     CHECK_EQ_U64(calls("cuMemFreeAsync"), frees + 1);
-    /* Beside the free itself there is the capture guard's pair of calls and nothing else. */
-    CHECK_EQ_U64(calls("*"), all + 3);
+    /* Beside the free itself there are the question for the context and the capture guard's pair of calls. */
+    CHECK_EQ_U64(calls("*"), all + 4);
+    CHECK(SIM(warpsim_log_contains)("cuCtxGetId"));
     CHECK(SIM(warpsim_log_contains)("cuThreadExchangeStreamCaptureMode"));
     CHECK_EQ_U64(SIM(warpsim_live_count)("pool"), 1); /* its stream works */
     let_go(stream);

@@ -221,9 +221,10 @@ TEST(kinds_that_are_none_or_elsewhere)
     }
     if (gpu_count() != 0) {
         warp_alloc_options options = options_of(WARP_MEMORY_HOST, NULL);
-        REFUSED(warp_alloc_with(gpu(0), 100, &options, &ptr), WARP_ERROR_INVALID_ARGUMENT, "\"cpu\"");
+        warp_device *first = gpu(0);
+        REFUSED(warp_alloc_with(first, 100, &options, &ptr), WARP_ERROR_INVALID_ARGUMENT, "\"cpu\"");
         options.kind = WARP_MEMORY_PINNED;
-        REFUSED(warp_alloc_with(gpu(0), 100, &options, &ptr), WARP_ERROR_INVALID_ARGUMENT, "\"cpu\"");
+        REFUSED(warp_alloc_with(first, 100, &options, &ptr), WARP_ERROR_INVALID_ARGUMENT, "\"cpu\"");
     }
     {
         warp_alloc_options options = options_of(WARP_MEMORY_CUDA_DEVICE, NULL);
@@ -288,13 +289,14 @@ TEST(streams_that_are_none_or_of_another_device)
     }
     if (gpu_count() > 1) {
         warp_stream *other = new_stream(gpu(1), 0);
+        warp_device *first = gpu(0);
         options = options_of(0, other);
         ptr = FOREIGN_POINTER;
-        REFUSED(warp_alloc_with(gpu(0), 100, &options, &ptr), WARP_ERROR_INVALID_ARGUMENT, "cuda:1");
+        REFUSED(warp_alloc_with(first, 100, &options, &ptr), WARP_ERROR_INVALID_ARGUMENT, "cuda:1");
         CHECK_EQ_PTR(ptr, NULL);
         REFUSED(warp_alloc_with(cpu(), 100, &options, &ptr), WARP_ERROR_INVALID_ARGUMENT, "cuda:1");
         options.stream = stream_of(cpu());
-        REFUSED(warp_alloc_with(gpu(0), 100, &options, &ptr), WARP_ERROR_INVALID_ARGUMENT, "cpu");
+        REFUSED(warp_alloc_with(first, 100, &options, &ptr), WARP_ERROR_INVALID_ARGUMENT, "cpu");
         CHECK_STATUS(warp_stream_release(other), WARP_SUCCESS);
         /* Memory of the host on a stream of a GPU, and the other way round. */
         REFUSED(warp_memory_fill(&byte, 1, "", 1, stream), WARP_ERROR_INVALID_ARGUMENT, "stream");
