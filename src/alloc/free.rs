@@ -5,7 +5,7 @@ use super::uses::{self, Use};
 use super::{
     HOLDS_STREAM, Kind, LEDGER, PER_THREAD, USED_ELSEWHERE, builtin, forget_holds, parked, statistics,
 };
-use crate::device::{self, Device};
+use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::{Error, Result, Status, error, fail};
 use crate::handle::Entered;
@@ -117,9 +117,8 @@ fn why_not(ptr: u64, refused: RemoveError<Error>) -> Error {
 /// record says which streams it still holds.
 #[inline]
 fn release(me: &'static thread::Record, record: &mut Record, options: &FreeOptions<'_>) -> Result<()> {
-    let owner = match Kind::of_record(record) {
-        Kind::Pinned => device::at(record.context() as u16).ok_or_else(|| super::lost_record(record))?,
-        _ => super::device_of(record)?,
+    let Some(owner) = super::owner_of(record) else {
+        fail!(Internal, "the record of {:#x} names no device", record.base())
     };
     let Ok(driver) = runtime::driver() else {
         // The driver is gone, and the memory with it.
@@ -127,7 +126,7 @@ fn release(me: &'static thread::Record, record: &mut Record, options: &FreeOptio
         return Ok(());
     };
     if owner.is_lost() {
-        return release_lost(driver, owner, record);
+        return release_lost(driver, owner, record, options);
     }
     let freed = if Kind::of_record(record) == Kind::CudaMempool
         && options.stream.is_none()
@@ -141,7 +140,7 @@ fn release(me: &'static thread::Record, record: &mut Record, options: &FreeOptio
     };
     match freed {
         // The context died before the driver could be asked.
-        Err(_) if owner.is_lost() => release_lost(driver, owner, record),
+        Err(_) if owner.is_lost() => release_lost(driver, owner, record, options),
         freed => freed,
     }
 }
@@ -216,17 +215,18 @@ fn release_after_all(
     free(driver, owner, record, after)
 }
 
-/// The context that the block was made in is gone. Its plain memory went with it; a pool is the GPU's and keeps
-/// its blocks, which another context of that GPU can give back.
-fn release_lost(driver: &'static Driver, lost: &'static Device, record: &Record) -> Result<()> {
-    let native = builtin::take_native(record);
-    if Kind::of_record(record) == Kind::CudaMempool
-        && let Some(heir) = device::heir_of(lost)
-        && let Ok(_context) = heir.enter(driver)
-        && let Ok(_relaxed) = driver.relax_capture()
-    {
-        let _ = parked::give_back(driver, heir, record, native);
+/// The context that the block was made in is gone, and the memory with it unless another can give it back.
+fn release_lost(
+    driver: &'static Driver,
+    lost: &'static Device,
+    record: &mut Record,
+    options: &FreeOptions<'_>,
+) -> Result<()> {
+    let freed = parked::heir_of(lost, record)
+        .is_some_and(|heir| release_after_all(driver, heir, record, options).is_ok());
+    if !freed {
+        builtin::take_native(record);
+        forget_holds(record);
     }
-    forget_holds(record);
     Ok(())
 }

@@ -5,7 +5,7 @@
 use super::Kind;
 use super::builtin::{self, Native};
 use super::uses::Use;
-use crate::device::{Device, PerDevice};
+use crate::device::{self, Device, PerDevice};
 use crate::driver::{Driver, Failure, RawEvent, RawStream};
 use crate::error::Result;
 use crate::ledger::Record;
@@ -53,8 +53,14 @@ static GIVEN_BACK: AtomicU64 = AtomicU64::new(0);
 /// As many blocks as one call looks at, so that it takes a bounded time however many are parked.
 const LOOK_AT: usize = 16;
 
+/// Who can give a block back whose owner's context died: its plain memory went with it; a pool is the GPU's and keeps
+/// its blocks.
+pub fn heir_of(lost: &Device, record: &Record) -> Option<&'static Device> {
+    if Kind::of_record(record) == Kind::CudaMempool { device::heir_of(lost) } else { None }
+}
+
 /// How a driver gives a block back. The context of the block's owner is current.
-pub fn give_back(
+fn give_back(
     driver: &Driver,
     owner: &Device,
     record: &Record,
@@ -170,8 +176,9 @@ pub fn free_after(
     if waits.is_empty() {
         return finish(driver, owner, record, native).inspect_err(|_| native.keep(record));
     }
-    QUEUE.lock().push_back(Parked { owner, record: *record, native, waits });
+    // Counted first: another thread may find it at once, and take it off the count.
     COUNT.fetch_add(1, Ordering::Release);
+    QUEUE.lock().push_back(Parked { owner, record: *record, native, waits });
     Ok(())
 }
 
@@ -272,14 +279,19 @@ fn look(at_most: usize) {
     // Each block is taken out for its look: no lock is held while the driver may wait.
     for _ in 0..COUNT.load(Ordering::Acquire).min(at_most) {
         let Some(mut parked) = QUEUE.lock().pop_front() else { return };
-        let owner = parked.owner;
         settle_waits(driver, &mut parked.waits);
-        let context = owner.enter(driver);
-        if !owner.is_lost() && (!parked.waits.is_empty() || context.is_err()) {
+        let mut context = parked.owner.enter(driver);
+        if parked.owner.is_lost()
+            && let Some(heir) = heir_of(parked.owner, &parked.record)
+        {
+            parked.owner = heir;
+            context = heir.enter(driver);
+        }
+        let owner = parked.owner;
+        if !parked.waits.is_empty() || context.is_err() && !owner.is_lost() {
             QUEUE.lock().push_back(parked);
             continue;
         }
-        parked.waits.into_iter().for_each(Wait::let_go);
         // What was in a context that died went with it.
         if !owner.is_lost()
             && let Err(error) = finish(driver, owner, &parked.record, parked.native)

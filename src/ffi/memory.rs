@@ -323,7 +323,7 @@ pub unsafe extern "C" fn warp_pointer_get_info(
             kind: info.kind as warp_memory_kind,
             rule: info.rule as warp_access_rule,
             is_owned: u8::from(info.owned),
-            is_lost: u8::from(info.device.is_some_and(crate::device::Device::is_lost)),
+            is_lost: u8::from(info.lost),
         });
         Ok(())
     })
