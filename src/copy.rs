@@ -184,7 +184,7 @@ pub fn fill(dest: u64, size: u64, pattern: (u64, u64), stream: Option<&Entered<S
     if size == 0 {
         return Ok(());
     }
-    fill_with(dest, size, &read_pattern(source, length)?, stream)
+    fill_with(dest, size, &read_host("the pattern", source, length)?, stream)
 }
 
 /// As `fill`, with a pattern that is in no memory of a caller's.
@@ -286,21 +286,24 @@ fn fill_device_runs(
     Ok(())
 }
 
-/// The pattern in pageable memory of our own. The caller's may lie in what is filled, or in page-locked memory, which
-/// the driver would read only when its copy runs.
-fn read_pattern(source: u64, length: u64) -> Result<Vec<u8>> {
+/// What to fill with, in pageable memory of our own. The caller's may lie in what is filled, or in page-locked memory,
+/// which the driver would read only when its copy runs.
+pub fn read_host(what: &str, source: u64, length: u64) -> Result<Vec<u8>> {
     if let Some(block) = alloc::find(source) {
+        if let Some(lost) = block.lost() {
+            return Err(lost.lost_error());
+        }
         if !block.kind().is_host() {
             fail!(
                 InvalidArgument,
-                "the pattern at {source:#x} lies in {} memory, and the host reads it: copy its bytes to the host first",
+                "{what} at {source:#x} lies in {} memory, and the host reads it: copy its bytes to the host first",
                 block.kind().name()
             );
         }
         if length > block.rest(source) {
             fail!(
                 InvalidArgument,
-                "the pattern's {length} bytes at {source:#x} pass the end of the block of {} bytes at {:#x}",
+                "{what}'s {length} bytes at {source:#x} pass the end of the block of {} bytes at {:#x}",
                 block.size(),
                 block.base()
             );
@@ -309,7 +312,7 @@ fn read_pattern(source: u64, length: u64) -> Result<Vec<u8>> {
     let length = length as usize;
     let mut pattern: Vec<u8> = Vec::new();
     if pattern.try_reserve_exact(length).is_err() {
-        fail!(OutOfMemory, "no host memory for a pattern of {length} bytes");
+        fail!(OutOfMemory, "no host memory for {what} of {length} bytes");
     }
     // SAFETY: host memory that the caller says has that many bytes, and ours inside its block; the copy has room.
     unsafe {

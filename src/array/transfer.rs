@@ -11,17 +11,21 @@ use crate::error::{Result, fail};
 use crate::handle::{Entered, Handle};
 use crate::stream::Stream;
 
-/// Sets every item to `item`.
-pub fn fill(array: &Array, item: &[u8], stream: Option<&Entered<Stream>>) -> Result<()> {
+/// Sets every item to one of the caller's, given by its address and length.
+pub fn fill(array: &Array, value: (u64, u64), stream: Option<&Entered<Stream>>) -> Result<()> {
+    let (source, length) = value;
     let item_size = array.layout.item_size();
-    if item.len() as u64 != item_size {
+    if length != item_size {
         fail!(
             SizeMismatch,
-            "the value has {} bytes, and an item of {} has {item_size}",
-            item.len(),
+            "the value has {length} bytes, and an item of {} has {item_size}",
             array.dtype.name()
         );
     }
+    fill_items(array, &copy::read_host("the value", source, length)?, stream)
+}
+
+fn fill_items(array: &Array, item: &[u8], stream: Option<&Entered<Stream>>) -> Result<()> {
     if array.layout.is_empty() {
         return Ok(());
     }
@@ -55,7 +59,7 @@ pub(super) fn fill_new(array: &Array, pattern: &[u8], stream: Option<&Entered<St
     if even || pattern.len() == 1 {
         copy::fill_with(array.address, array.layout.reach().above, pattern, stream)
     } else {
-        fill(array, pattern, stream)
+        fill_items(array, pattern, stream)
     }
 }
 

@@ -8,17 +8,17 @@
 use super::boundary::{
     Grows, Plain, address, guard, handle, opaque, options, out, out_struct, pointer, text,
 };
-use super::device::warp_device;
+use super::device::{found_device, warp_device};
 use super::dtype::{dtype_of, face_of, warp_dtype};
 use super::memory::{kind_of, warp_access_rule, warp_memory_kind};
 use super::status::warp_status;
-use super::stream::{found_device, given, warp_stream};
+use super::stream::{given, warp_stream};
 use crate::alloc::{self, Request};
 use crate::array::{self, Array, Content, External, Form};
 use crate::error::{Result, fail};
 use crate::handle::Entered;
-use crate::runtime;
 use crate::stream::Stream;
+use crate::{copy, runtime};
 use std::ffi::{c_char, c_void};
 
 /// An array, or a view of one. Good until it is released or the library is shut down.
@@ -196,14 +196,25 @@ fn make(
 ) -> warp_status {
     guard(|| {
         let out = self::out(out, "out")?;
-        let device = found_device(device)?;
-        let given_options = self::options(options)?;
-        let form = form(dtype, rank, shape, given_options.strides)?;
-        let stream = given(given_options.stream)?;
-        let request = request_of(&given_options, stream.as_ref())?;
-        out.put(opaque(array::create(device, form, request, content)?));
+        out.put(new_array(device, dtype, rank, shape, options, content)?);
         Ok(())
     })
+}
+
+fn new_array(
+    device: *mut warp_device,
+    dtype: warp_dtype,
+    rank: i32,
+    shape: *const i64,
+    options: *const warp_array_options,
+    content: Content<'_>,
+) -> Result<*mut warp_array> {
+    let device = found_device(device)?;
+    let given_options = self::options(options)?;
+    let form = form(dtype, rank, shape, given_options.strides)?;
+    let stream = given(given_options.stream)?;
+    let request = request_of(&given_options, stream.as_ref())?;
+    Ok(opaque(array::create(device, form, request, content)?))
 }
 
 /// Makes an array whose items are undefined.
@@ -295,17 +306,21 @@ pub unsafe extern "C" fn warp_array_full(
     options: *const warp_array_options,
     out: *mut *mut warp_array,
 ) -> warp_status {
-    let item_size = dtype_of(dtype).map_or(0, |dtype| dtype.item_size() as usize);
+    guard(|| {
+        let out = self::out(out, "out")?;
+        runtime::require_live()?;
+        let item_size = dtype_of(dtype)?.item_size();
+        let item = copy::read_host("the value", value_address(value)?, item_size.into())?;
+        out.put(new_array(device, dtype, rank, shape, options, Content::Item(&item))?);
+        Ok(())
+    })
+}
+
+fn value_address(value: *const c_void) -> Result<u64> {
     if value.is_null() {
-        return guard(|| {
-            self::out(out, "out")?;
-            fail!(InvalidArgument, "value is NULL; it is where the item is that fills the array");
-        });
+        fail!(InvalidArgument, "value is NULL; it is where the item is that fills the array");
     }
-    // SAFETY: the caller's value is one item of this type; none is looked at when the type is refused.
-    // Copied, since page-locked memory would be read only when the fill runs.
-    let value = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), item_size) }.to_vec();
-    make(device, dtype, rank, shape, options, Content::Item(&value), out)
+    Ok(address(value))
 }
 
 /// Makes an array around memory that other code allocated. The memory must last until the array and its views are
@@ -493,17 +508,8 @@ pub unsafe extern "C" fn warp_array_fill(
 ) -> warp_status {
     guard(|| {
         let array = found(array)?;
-        if value.is_null() {
-            fail!(InvalidArgument, "value is NULL; it is where the item is that fills the array");
-        }
-        if value_size > u64::from(u32::MAX) {
-            fail!(SizeMismatch, "a value of {value_size} bytes; no type has items of that size");
-        }
-        // SAFETY: the caller's value has that many bytes for the call.
-        // Copied, since it may lie in the array itself, or in page-locked memory, which would be read only when
-        // the fill runs.
-        let item = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), value_size as usize) }.to_vec();
-        array::fill(&array, &item, given(stream)?.as_ref())
+        let value = (value_address(value)?, value_size);
+        array::fill(&array, value, given(stream)?.as_ref())
     })
 }
 
