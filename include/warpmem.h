@@ -715,7 +715,8 @@ typedef struct warp_statistics {
     /** Bytes of live blocks, as they were asked for. */
     uint64_t live_bytes;
     /**
-     * The most that live_bytes was since the start or the last reset. For all kinds together, the sum of theirs.
+     * The most that live_bytes was since the start or the last reset. For all kinds together, the sum of theirs. Where
+     * threads free what others allocated, up to 1 MiB a thread too much.
      */
     uint64_t peak_bytes;
     /** Live blocks. */

@@ -33,7 +33,7 @@ impl End {
         if address == 0 {
             fail!(InvalidArgument, "{what} is NULL, and {size} bytes are not nothing");
         }
-        if address.checked_add(size).is_none() {
+        if size > i64::MAX as u64 || address.checked_add(size).is_none() {
             fail!(SizeOverflow, "{size} bytes at {address:#x} pass the end of the address space");
         }
         if let Some(block) = alloc::find(address) {
@@ -48,7 +48,8 @@ impl End {
                 );
             }
             let gpu = block.device().filter(|d| d.is_cuda());
-            if let Some(lost) = gpu.filter(|d| d.is_lost()) {
+            // Page-locked pages are gone as well, and touching them would be a fault.
+            if let Some(lost) = block.lost() {
                 return Err(lost.lost_error());
             }
             let reach = match block.kind() {
@@ -306,6 +307,9 @@ fn fill_device_runs(
 /// the driver would read only when its copy runs.
 pub fn read_pattern(source: u64, length: u64) -> Result<Vec<u8>> {
     if let Some(block) = alloc::find(source) {
+        if let Some(lost) = block.lost() {
+            return Err(lost.lost_error());
+        }
         if !block.kind().is_host() {
             fail!(
                 InvalidArgument,
