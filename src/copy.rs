@@ -125,6 +125,9 @@ pub fn copy(dest: u64, src: u64, size: u64, stream: Option<&Entered<Stream>>) ->
     stream.refuse_capture(driver, "a copy")?;
     alloc::poll();
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+    // Before: a call that fails half-way has used it all the same.
+    alloc::record_use(dest.address, stream);
+    alloc::record_use(src.address, stream);
     match (dest.gpu, src.gpu) {
         (Some(to), Some(from)) if !std::ptr::eq(to, from) && needs_peer_copy(dest.reach, src.reach) => {
             let ends = ((dest.address, to.context(driver)?), (src.address, from.context(driver)?));
@@ -133,8 +136,6 @@ pub fn copy(dest: u64, src: u64, size: u64, stream: Option<&Entered<Stream>>) ->
         _ => driver.copy(dest.address, src.address, size as usize, stream.native()),
     }
     .map_err(|f| device.error(driver, f).context("a copy"))?;
-    alloc::record_use(dest.address, stream);
-    alloc::record_use(src.address, stream);
     Ok(())
 }
 
@@ -257,10 +258,10 @@ pub fn fill_runs(
     stream.refuse_capture(driver, "a fill")?;
     alloc::poll();
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
-    let filled = fill_device_runs(driver, dest.address, runs, pattern, stream);
-    // Also when it failed half way: what was put on the stream is there.
+    // Before: a fill that fails half-way has used it all the same.
     alloc::record_use(dest.address, stream);
-    filled.map_err(|f| device.error(driver, f).context("a fill"))
+    fill_device_runs(driver, dest.address, runs, pattern, stream)
+        .map_err(|f| device.error(driver, f).context("a fill"))
 }
 
 fn fill_device_runs(
@@ -285,9 +286,9 @@ fn fill_device_runs(
     Ok(())
 }
 
-/// The pattern in pageable memory of our own. The caller's may lie in what is filled, or in page-locked memory, which
+/// A caller's pattern in pageable memory of our own. The caller's may lie in what is filled, or in page-locked memory, which
 /// the driver would read only when its copy runs.
-fn read_pattern(source: u64, length: u64) -> Result<Vec<u8>> {
+pub fn read_pattern(source: u64, length: u64) -> Result<Vec<u8>> {
     if let Some(block) = alloc::find(source) {
         if !block.kind().is_host() {
             fail!(

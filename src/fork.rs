@@ -5,14 +5,45 @@
 use lock_api::RawRwLock as _;
 use parking_lot::{RawRwLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// Values that a child found and did not trust. Kept, so that what they own does not look lost.
+pub struct Distrusted<T> {
+    latest: AtomicPtr<Kept<T>>,
+}
+
+struct Kept<T> {
+    _value: MaybeUninit<T>,
+    _former: *mut Kept<T>,
+}
+
+impl<T> Distrusted<T> {
+    pub const fn new() -> Distrusted<T> {
+        Distrusted { latest: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    /// Puts a new value in the place of one that is not looked at and not dropped.
+    ///
+    /// # Safety
+    /// `place` is the caller's to write, and nobody else's at the moment.
+    pub unsafe fn replace(&self, place: *mut T, fresh: T) {
+        // SAFETY: the caller's promise; bytes that may be no value of T stay `MaybeUninit`.
+        let value = unsafe { place.cast::<MaybeUninit<T>>().replace(MaybeUninit::new(fresh)) };
+        let kept = Kept { _value: value, _former: self.latest.load(Ordering::Relaxed) };
+        self.latest.store(Box::into_raw(Box::new(kept)), Ordering::Relaxed);
+    }
+}
+
 /// A lock around a value that the child of a fork can go on using.
 pub struct Lock<T> {
     inner: RwLock<T>,
+    distrusted: Distrusted<T>,
 }
 
 impl<T> Lock<T> {
     pub const fn new(value: T) -> Lock<T> {
-        Lock { inner: RwLock::new(value) }
+        Lock { inner: RwLock::new(value), distrusted: Distrusted::new() }
     }
 
     #[inline]
@@ -42,7 +73,7 @@ impl<T> Lock<T> {
         // word, so writing it through a shared reference is what it is made for; whoever was queued at it does
         // not exist in this process.
         unsafe {
-            self.inner.data_ptr().write(fresh);
+            self.distrusted.replace(self.inner.data_ptr(), fresh);
             std::ptr::from_ref(self.inner.raw()).cast_mut().write(RawRwLock::INIT);
         }
     }

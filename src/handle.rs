@@ -9,6 +9,7 @@
 //! writes nothing that another thread writes.
 
 use crate::error::{Result, fail};
+use crate::fork::Distrusted;
 use crate::thread::{self, Place};
 use crossbeam_queue::SegQueue;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -177,6 +178,7 @@ pub struct Registry<T> {
     chunks: [AtomicPtr<Slot<T>>; CHUNKS],
     next: AtomicU32,
     free: UnsafeCell<SegQueue<u32>>,
+    distrusted: Distrusted<SegQueue<u32>>,
 }
 
 // SAFETY: the queue of free slots is replaced only while nobody else is here; values are reached through the state word's protocol only, shared as `&T`; T is Send + Sync.
@@ -194,6 +196,7 @@ impl<T: Object> Registry<T> {
             chunks: [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS],
             next: AtomicU32::new(0),
             free: UnsafeCell::new(SegQueue::new()),
+            distrusted: Distrusted::new(),
         }
     }
 
@@ -210,7 +213,7 @@ impl<T: Object> Registry<T> {
     /// In the child, before any other use of the registry there.
     pub unsafe fn mend_in_child(&self) {
         // SAFETY: nobody else is here. The old queue is not dropped, since it may be half changed.
-        unsafe { self.free.get().write(SegQueue::new()) };
+        unsafe { self.distrusted.replace(self.free.get(), SegQueue::new()) };
     }
 
     #[inline(always)]
@@ -393,18 +396,16 @@ impl<T: Object> Registry<T> {
     /// Retires a closed object if nobody is inside any more; of several callers one does it.
     #[cold]
     fn try_retire(&self, slot: &Slot<T>, index: u32) {
-        let state = slot.state.load(Ordering::Acquire);
-        if state & (LIVE | RETIRED) != 0
-            || state & HOLDS_MASK == 0
-            || crate::thread::anyone_inside(slot.address())
-        {
+        let mut state = slot.state.load(Ordering::Acquire);
+        // That nobody is inside holds for this object only: the slot may have another by now, closed as well.
+        let generation = generation_of(state);
+        let is_due = |state: u64| {
+            state & (LIVE | RETIRED) == 0 && state & HOLDS_MASK != 0 && generation_of(state) == generation
+        };
+        if !is_due(state) || thread::anyone_inside(slot.address()) {
             return;
         }
-        let mut state = slot.state.load(Ordering::Acquire);
         loop {
-            if state & (LIVE | RETIRED) != 0 || state & HOLDS_MASK == 0 {
-                return;
-            }
             match slot.state.compare_exchange_weak(
                 state,
                 state | RETIRED,
@@ -412,7 +413,8 @@ impl<T: Object> Registry<T> {
                 Ordering::Acquire,
             ) {
                 Ok(_) => break,
-                Err(now) => state = now,
+                Err(now) if is_due(now) => state = now,
+                Err(_) => return,
             }
         }
         slot.state.fetch_sub(u64::from(thread::collect_spares(slot.address())) * HOLD, Ordering::AcqRel);

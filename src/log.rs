@@ -5,6 +5,7 @@ use crate::error::{Result, fail};
 use crate::fork::Lock;
 use std::cell::Cell;
 use std::ffi::{CString, c_char, c_void};
+use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 /// How grave a message is; a callback gets its level and everything graver.
@@ -37,6 +38,28 @@ static WANTED: AtomicI32 = AtomicI32::new(0);
 
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
+    /// Where messages of this thread wait while it holds a lock; null when it holds none.
+    static WAITING: Cell<*mut Vec<(Level, String)>> = const { Cell::new(ptr::null_mut()) };
+}
+
+/// Runs something that holds a lock of the library. Its messages are delivered when it is over, so that the
+/// callback can call back in.
+pub fn after<R>(locked: impl FnOnce() -> R) -> R {
+    struct Waiting(Vec<(Level, String)>);
+    impl Drop for Waiting {
+        fn drop(&mut self) {
+            WAITING.set(ptr::null_mut());
+            self.0.drain(..).for_each(|(level, message)| emit(level, message));
+        }
+    }
+    if !WAITING.get().is_null() {
+        return locked();
+    }
+    let mut waiting = Waiting(Vec::new());
+    WAITING.set(&raw mut waiting.0);
+    let result = locked();
+    drop(waiting);
+    result
 }
 
 /// Registers the callback, or none. Returns when no call of the previous one is running any more.
@@ -73,6 +96,11 @@ pub fn wanted(level: Level) -> bool {
 #[cold]
 pub fn emit(level: Level, message: String) {
     if !wanted(level) || INSIDE.get() {
+        return;
+    }
+    // SAFETY: null, or the vector of this thread's `after`, which is running and leaves it alone meanwhile.
+    if let Some(waiting) = unsafe { WAITING.get().as_mut() } {
+        waiting.push((level, message));
         return;
     }
     let Ok(message) = CString::new(message.replace('\0', " ")) else { return };

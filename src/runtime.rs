@@ -4,8 +4,9 @@
 use crate::driver::{Driver, show_version};
 use crate::error::{Result, fail};
 use crate::fork::Lock;
+use crate::log;
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 
 const NEVER: u8 = 0;
 const LIVE: u8 = 1;
@@ -17,8 +18,14 @@ static TRANSITION: Lock<()> = Lock::new(());
 static DRIVER: AtomicPtr<Driver> = AtomicPtr::new(std::ptr::null_mut());
 /// Whether this life of the library uses the GPUs of the driver.
 static GPUS: AtomicBool = AtomicBool::new(false);
-/// Why there are none; a leaked string, null for no reason.
-static REASON: AtomicPtr<String> = AtomicPtr::new(std::ptr::null_mut());
+/// Why there are none; null for no reason.
+static REASON: AtomicPtr<Reason> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Never freed: a former one may be being read. Each keeps hold of the one before it, so that none looks lost.
+struct Reason {
+    text: String,
+    _former: *mut Reason,
+}
 static MEMPOOLS_AT_INIT: AtomicBool = AtomicBool::new(true);
 static EXITING: AtomicBool = AtomicBool::new(false);
 /// The process that initialised, for kernels that cannot wipe a page on fork.
@@ -57,12 +64,19 @@ fn gate() -> Option<&'static Gate> {
 /// Opens and shuts the gate by what holds now.
 fn set_gate() {
     let Some(gate) = gate().filter(|gate| gate.mark.load(Ordering::Acquire) == OWNER) else { return };
-    let (exiting, state) = (is_exiting(), STATE.load(Ordering::Acquire));
-    let usable = opened_driver().filter(|driver| driver.device_count() > 0 && !exiting);
-    let driver = usable.map_or(std::ptr::null_mut(), |driver| std::ptr::from_ref(driver).cast_mut());
-    gate.driver.store(driver, Ordering::Release);
-    gate.open.store(u8::from(state == LIVE && !exiting), Ordering::Release);
-    gate.freeing.store(u8::from(state != NEVER && !exiting), Ordering::Release);
+    loop {
+        let (exiting, state) = (is_exiting(), STATE.load(Ordering::Acquire));
+        let usable = opened_driver().filter(|driver| driver.device_count() > 0 && !exiting);
+        let driver = usable.map_or(std::ptr::null_mut(), |driver| std::ptr::from_ref(driver).cast_mut());
+        gate.driver.store(driver, Ordering::Release);
+        gate.open.store(u8::from(state == LIVE && !exiting), Ordering::Release);
+        gate.freeing.store(u8::from(state != NEVER && !exiting), Ordering::Release);
+        // An exit that began meanwhile has shut it, and it was opened again just now.
+        fence(Ordering::SeqCst);
+        if is_exiting() == exiting {
+            return;
+        }
+    }
 }
 
 /// What the first init may choose.
@@ -88,27 +102,30 @@ pub fn init(options: &Options<'_>, hooks: Hooks<impl FnOnce()>) -> Result<bool> 
         fail!(ShutDown, "the process is exiting; warpmem cannot be initialised any more");
     }
     let forked = is_forked();
-    let _transition = TRANSITION.write();
-    let before = INITS.load(Ordering::Acquire);
-    if before > 0 {
-        // A forked child inherits its parent's life: the CPU goes on working, the driver cannot be used again.
-        INITS.store(before.saturating_add(1), Ordering::Release);
-        return Ok(true);
-    }
-    MEND.store(hooks.mend_in_child as usize, Ordering::Release);
-    if !forked {
-        claim_process();
-    }
-    MEMPOOLS_AT_INIT.store(!options.no_mempools && crate::config::mempools_at_init(), Ordering::Relaxed);
-    if !forked || options.no_cuda {
-        choose_gpus(options);
-    }
-    watch_exit();
-    (hooks.build_tables)();
-    STATE.store(LIVE, Ordering::Release);
-    INITS.store(1, Ordering::Release);
-    set_gate();
-    Ok(false)
+    // Messages come when the lock is free, since their receiver may call back in.
+    log::after(|| {
+        let _transition = TRANSITION.write();
+        let before = INITS.load(Ordering::Acquire);
+        if before > 0 {
+            // A forked child inherits its parent's life: the CPU goes on working, the driver cannot be used again.
+            INITS.store(before.saturating_add(1), Ordering::Release);
+            return Ok(true);
+        }
+        MEND.store(hooks.mend_in_child as usize, Ordering::Release);
+        if !forked {
+            claim_process();
+        }
+        MEMPOOLS_AT_INIT.store(!options.no_mempools && crate::config::mempools_at_init(), Ordering::Relaxed);
+        if !forked || options.no_cuda {
+            choose_gpus(options);
+        }
+        watch_exit();
+        (hooks.build_tables)();
+        STATE.store(LIVE, Ordering::Release);
+        INITS.store(1, Ordering::Release);
+        set_gate();
+        Ok(false)
+    })
 }
 
 /// Finds out whether there are GPUs to use in this life, and else why not.
@@ -147,33 +164,36 @@ pub fn give_up_gpus() {
 }
 
 fn give_reason(text: String) {
-    // A former one may be being read; there are as many as lives that began differently.
+    // There are as many as lives that began differently from the one before.
     if text != reason() {
-        REASON.store(Box::into_raw(Box::new(text)), Ordering::Release);
+        let former = REASON.load(Ordering::Acquire);
+        REASON.store(Box::into_raw(Box::new(Reason { text, _former: former })), Ordering::Release);
     }
 }
 
 /// Counts a shutdown. `dismantle` runs with the last one.
 pub fn shutdown(dismantle: impl FnOnce()) -> Result<()> {
     is_forked();
-    let _transition = TRANSITION.write();
-    match INITS.load(Ordering::Acquire) {
-        0 if STATE.load(Ordering::Acquire) == NEVER => {
-            fail!(NotInitialized, "warp_shutdown without warp_init")
+    log::after(|| {
+        let _transition = TRANSITION.write();
+        match INITS.load(Ordering::Acquire) {
+            0 if STATE.load(Ordering::Acquire) == NEVER => {
+                fail!(NotInitialized, "warp_shutdown without warp_init")
+            }
+            // Shutting down twice is what orderly clean-up code does.
+            0 => {}
+            // Whatever is still there ends with the process.
+            before if EXITING.load(Ordering::Relaxed) => INITS.store(before - 1, Ordering::Release),
+            1 => {
+                STATE.store(SHUT_DOWN, Ordering::Release);
+                INITS.store(0, Ordering::Release);
+                set_gate();
+                dismantle();
+            }
+            before => INITS.store(before - 1, Ordering::Release),
         }
-        // Shutting down twice is what orderly clean-up code does.
-        0 => {}
-        // Whatever is still there ends with the process.
-        before if EXITING.load(Ordering::Relaxed) => INITS.store(before - 1, Ordering::Release),
-        1 => {
-            STATE.store(SHUT_DOWN, Ordering::Release);
-            INITS.store(0, Ordering::Release);
-            set_gate();
-            dismantle();
-        }
-        before => INITS.store(before - 1, Ordering::Release),
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 fn claim_process() {
@@ -204,17 +224,21 @@ fn claim_process() {
 }
 
 /// Handlers run in the reverse order of their registration: registered after `cuInit`, ours runs before the
-/// driver's own and no call of ours meets a driver half taken down.
+/// driver's own and no call of ours meets a driver half taken down. Once more when a later life opens the first.
 fn watch_exit() {
-    static WATCHING: AtomicBool = AtomicBool::new(false);
-    if !WATCHING.swap(true, Ordering::Relaxed) {
-        // SAFETY: the handler only sets a flag, and the library is never unmapped.
+    const WITHOUT_DRIVER: u8 = 1;
+    const WITH_DRIVER: u8 = 2;
+    static WATCHING: AtomicU8 = AtomicU8::new(0);
+    let now = if opened_driver().is_some() { WITH_DRIVER } else { WITHOUT_DRIVER };
+    if WATCHING.fetch_max(now, Ordering::Relaxed) < now {
+        // SAFETY: the handler only sets flags, and the library is never unmapped.
         unsafe { libc::atexit(exiting) };
     }
 }
 
 extern "C" fn exiting() {
     EXITING.store(true, Ordering::SeqCst);
+    fence(Ordering::SeqCst);
     set_gate();
 }
 
@@ -381,8 +405,8 @@ pub fn opened_driver() -> Option<&'static Driver> {
 
 /// Why there is no usable GPU; empty when there is one.
 pub fn reason() -> String {
-    // SAFETY: null, or a leaked string.
-    unsafe { REASON.load(Ordering::Acquire).as_ref() }.cloned().unwrap_or_default()
+    // SAFETY: null, or a box that is never freed.
+    unsafe { REASON.load(Ordering::Acquire).as_ref() }.map(|reason| reason.text.clone()).unwrap_or_default()
 }
 
 /// Whether pools start enabled on devices that have them.

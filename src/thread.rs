@@ -1,5 +1,6 @@
 //! What each thread keeps for the library, in a place that others can look at: the objects that its calls are
-//! inside of, its share of the counts, and what it gave back and will probably take again. Only the thread itself writes, so writing needs no locked instruction.
+//! inside of, its share of the counts, and what it gave back and will probably take again. Only the thread itself writes, so
+//! writing needs no locked instruction.
 //!
 //! Records are never freed. One whose thread has ended serves the next new thread, counts and all.
 
@@ -285,9 +286,14 @@ pub fn anyone_inside(slot: usize) -> bool {
 /// object and nobody can enter any more: then no thread changes them.
 #[cold]
 pub fn collect_spares(slot: usize) -> u32 {
+    // A thread may turn an entry without holds over to another slot at any moment, and one with holds never. So the
+    // holds are read first: those of another slot come with its address.
+    let has_some = |spare: &&Spare| {
+        spare.holds.load(Ordering::Acquire) != 0 && spare.slot.load(Ordering::Acquire) == slot
+    };
     all()
         .map(|record| record.spare(slot))
-        .filter(|spare| spare.slot.load(Ordering::Acquire) == slot)
+        .filter(has_some)
         .map(|spare| spare.holds.swap(0, Ordering::AcqRel))
         .sum()
 }
@@ -332,6 +338,8 @@ pub fn counted(key: u32) -> (u64, u64) {
 const UNTRIED: u8 = 0;
 const ASYMMETRIC: u8 = 1;
 const SYMMETRIC: u8 = 2;
+/// As `SYMMETRIC`, and a thread may still be in between that found `ASYMMETRIC`.
+const GIVING_UP: u8 = 3;
 static FENCES: AtomicU8 = AtomicU8::new(UNTRIED);
 
 #[inline(always)]
@@ -347,18 +355,36 @@ fn light_fence() {
 fn strong_light_fence() {
     if FENCES.load(Ordering::Relaxed) == UNTRIED {
         let works = membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED);
-        FENCES.store(if works { ASYMMETRIC } else { SYMMETRIC }, Ordering::SeqCst);
+        let found = if works { ASYMMETRIC } else { SYMMETRIC };
+        // The first answer is everybody's.
+        let _ = FENCES.compare_exchange(UNTRIED, found, Ordering::SeqCst, Ordering::SeqCst);
     }
     fence(Ordering::SeqCst);
 }
 
 fn heavy_fence() {
     fence(Ordering::SeqCst);
-    if FENCES.load(Ordering::SeqCst) == ASYMMETRIC && !membarrier(PRIVATE_EXPEDITED) {
-        // A forked child has to register anew.
-        membarrier(REGISTER_PRIVATE_EXPEDITED);
-        membarrier(PRIVATE_EXPEDITED);
+    match FENCES.load(Ordering::SeqCst) {
+        ASYMMETRIC if !membarrier(PRIVATE_EXPEDITED) => {
+            // A forked child has to register anew.
+            if !(membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED)) {
+                give_up_asymmetry();
+            }
+        }
+        GIVING_UP => give_up_asymmetry(),
+        _ => {}
     }
+}
+
+/// The kernel's barrier is not to be had any more, since the process filters its system calls. From now on both
+/// sides pay. A thread that took the cheap side just before is waited for: what a processor has written is seen by
+/// all long before the time is over.
+#[cold]
+fn give_up_asymmetry() {
+    FENCES.store(GIVING_UP, Ordering::SeqCst);
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    FENCES.store(SYMMETRIC, Ordering::SeqCst);
+    fence(Ordering::SeqCst);
 }
 
 const PRIVATE_EXPEDITED: i32 = 1 << 3;

@@ -130,7 +130,8 @@ uint64_t warpsim_live_bytes(const char *kind);
 /* Bytes taken from a device: plain allocations, what pools hold, physical allocations. */
 uint64_t warpsim_device_used(int32_t device);
 
-/* What a program did that a real machine would punish later or not at all: uses of freed memory and dead streams. */
+/* What a program did that a real machine would punish later or not at all: uses of freed memory and of dead
+ * streams and events. */
 size_t warpsim_violation_count(void);
 size_t warpsim_violation_get(size_t index, char *buffer, size_t length);
 

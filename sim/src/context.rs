@@ -3,6 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::block::Kind;
 use crate::codes::{self, Code};
+use crate::event;
 use crate::thread;
 use crate::world::World;
 
@@ -87,10 +88,11 @@ impl World {
         let handle = self.devices[device].primary;
         let id = self.fresh_id();
         let context = self.contexts.get_mut(handle).ok_or(codes::INVALID_CONTEXT)?;
+        context.retains += 1;
         if !context.alive() {
             context.id = id;
+            self.forget_orphans();
         }
-        context.retains += 1;
         Ok(handle)
     }
 
@@ -117,11 +119,21 @@ impl World {
             context.flags = flags;
             context
         })?;
+        self.forget_orphans();
         thread::push(handle)?;
         Ok(handle)
     }
 
-    /// Ends a context's life: its streams, events and memory go with it.
+    /// The real driver answers calls with streams and events of an ended context from memory that it has freed. That
+    /// goes well until the next context is made.
+    fn forget_orphans(&mut self) {
+        let World { stream_handles, streams, events, .. } = self;
+        stream_handles.retain(|number| streams.contains_key(number));
+        events.retain(|event| !event.orphaned());
+    }
+
+    /// Ends a context's life: its memory goes with it, except for what came from pools, which are the device's; its
+    /// streams and events are orphans from now on.
     pub fn end_context(&mut self, handle: u64) {
         let Some(context) = self.contexts.get_mut(handle) else { return };
         let (id, device, primary) = (context.id, context.device, context.primary);
@@ -137,16 +149,10 @@ impl World {
         let streams: Vec<u64> =
             self.streams.values().filter(|s| s.context_id == id).map(|s| s.number).collect();
         for number in streams {
-            self.drop_stream(number);
+            self.orphan_stream(number);
         }
-        let events: Vec<u64> = self
-            .events
-            .iter()
-            .filter(|(_, event)| event.context_id == id)
-            .map(|(handle, _)| handle)
-            .collect();
-        for event in events {
-            self.events.remove(event);
+        for (_, event) in self.events.iter_mut().filter(|(_, event)| event.context_id == id) {
+            event.context_id = event::ORPHANED;
         }
         let owned = |kind: Kind| {
             matches!(
@@ -157,9 +163,7 @@ impl World {
         let blocks: Vec<u64> = self
             .blocks
             .iter()
-            .filter(|block| {
-                block.context_id == id && (owned(block.kind) || (primary && block.kind == Kind::Pool))
-            })
+            .filter(|block| block.context_id == id && owned(block.kind))
             .map(|block| block.base)
             .collect();
         for base in blocks {

@@ -1,12 +1,16 @@
 //! Events: marks in streams, and when they were reached.
 use std::time::Instant;
 
+use crate::call::Session;
 use crate::codes::{self, Code};
 use crate::stream::Mark;
 use crate::world::World;
 
 pub const DISABLE_TIMING: u32 = 2;
 pub const INTERPROCESS: u32 = 4;
+
+/// `context_id` of an event whose context has ended.
+pub const ORPHANED: u64 = 0;
 
 /// An event. Before its first record it counts as done.
 pub struct Event {
@@ -21,11 +25,21 @@ pub struct Event {
     pub reached: Option<Instant>,
 }
 
+impl Event {
+    pub fn orphaned(&self) -> bool {
+        self.context_id == ORPHANED
+    }
+}
+
 impl World {
     /// # Errors
-    /// Invalid handle for none or a destroyed one.
+    /// Invalid handle for none or a destroyed one, context is destroyed for an orphan.
     pub fn event(&self, handle: u64) -> Result<&Event, Code> {
-        self.events.get(handle).ok_or(codes::INVALID_HANDLE)
+        match self.events.get(handle) {
+            Some(event) if event.orphaned() => Err(codes::CONTEXT_IS_DESTROYED),
+            Some(event) => Ok(event),
+            None => Err(codes::INVALID_HANDLE),
+        }
     }
 
     pub fn event_done(&self, event: &Event) -> bool {
@@ -39,5 +53,19 @@ impl World {
         {
             event.reached = Some(Instant::now());
         }
+    }
+}
+
+impl Session {
+    /// As [`World::event`]. A handle of no event is noted: the real driver reads through it.
+    ///
+    /// # Errors
+    /// As [`World::event`].
+    pub fn event(&mut self, handle: u64) -> Result<&Event, Code> {
+        if handle != 0 && self.events.get(handle).is_none() {
+            let entry = self.entry;
+            self.violation(format!("{entry}: dead event {handle:#x}"));
+        }
+        World::event(self, handle)
     }
 }

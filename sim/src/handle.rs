@@ -59,6 +59,15 @@ impl<T> Handles<T> {
         Some(object)
     }
 
+    /// Removes the objects that `keep` does not want.
+    pub fn retain(&mut self, keep: impl Fn(&T) -> bool) {
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            if slot.take_if(|object| !keep(object)).is_some() {
+                self.free.push(index as u32);
+            }
+        }
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         let base = self.region.as_ref().map_or(0, |region| region.base);
         self.slots

@@ -236,7 +236,7 @@ impl World {
         Ok(())
     }
 
-    /// The default pool of a device whose primary context has ended is as at the start.
+    /// The default pool of a device whose primary context has ended is as at the start, unless blocks of it live on.
     pub fn reset_default_pool(&mut self, device: usize) {
         let handle = self.devices[device].default_pool;
         self.shrink_pool(handle, 0);

@@ -13,7 +13,7 @@ use crate::world::World;
 
 pub const NON_BLOCKING: u32 = 1;
 const LEGACY: u64 = 1;
-const PER_THREAD: u64 = 2;
+pub const PER_THREAD: u64 = 2;
 
 /// A place in a stream: its number and how many pieces of work were submitted by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,10 +143,10 @@ impl World {
         }
     }
 
-    /// Forgets a stream and the work in it, as the end of a context does. Frees that were waiting are still made.
-    pub fn drop_stream(&mut self, number: u64) {
+    /// Forgets a stream and the work in it, as the end of a context does; its handle is left without a stream. Frees
+    /// that were waiting are still made.
+    pub fn orphan_stream(&mut self, number: u64) {
         if let Some(stream) = self.streams.remove(&number) {
-            self.stream_handles.remove(stream.handle);
             self.busy.retain(|other| *other != number);
             self.update_fence();
             for queued in stream.queue {
@@ -242,10 +242,10 @@ impl World {
 }
 
 impl Session {
-    /// The stream that a handle means for the calling thread. A dead handle crashes, as on hardware.
+    /// The stream that a handle means for the calling thread. A destroyed one crashes, as on hardware.
     ///
     /// # Errors
-    /// No or a dead current context where one is needed.
+    /// No or a dead current context where one is needed; context is destroyed for an orphan.
     pub fn stream(&mut self, handle: u64) -> Result<u64, Code> {
         match handle {
             0 | LEGACY => {
@@ -259,7 +259,8 @@ impl Session {
             _ => {
                 self.current_is_not_dead()?;
                 match self.stream_handles.get(handle) {
-                    Some(number) => Ok(*number),
+                    Some(number) if self.streams.contains_key(number) => Ok(*number),
+                    Some(_) => Err(codes::CONTEXT_IS_DESTROYED),
                     None => Err(self.dead_stream(handle)),
                 }
             }

@@ -174,17 +174,21 @@ fn unmapping_under_work_is_a_violation() {
 }
 
 #[test]
-fn a_context_takes_its_memory_along() {
+fn a_context_takes_its_memory_along_but_not_that_of_pools() {
     let sim = Sim::start("h200x2");
     let (plain, pinned) = (sim.alloc(4096), get(|address| cuMemAllocHost_v2(address, 4096)));
     let stream = sim.stream(NON_BLOCKING);
-    sim.alloc_async(4096, stream);
+    let pooled = sim.alloc_async(4096, stream);
     ok(cuDevicePrimaryCtxRelease_v2(0));
     is(cuMemFree_v2(plain), CONTEXT_IS_DESTROYED);
     sim.enter(1);
     is(cuMemFree_v2(plain), INVALID_VALUE);
     is(cuMemFreeHost(pinned), INVALID_VALUE);
-    assert_eq!((sim.live("*"), sim.live("stream"), warpsim_device_used(0)), (0, 0, 0));
+    assert_eq!((sim.live("*"), sim.live("stream"), warpsim_device_used(0)), (1, 0, 32 << 20));
+    sim.enter(0);
+    ok(cuMemFreeAsync(pooled, 0));
+    ok(cuCtxSynchronize());
+    assert_eq!((sim.live("*"), warpsim_device_used(0)), (0, 0));
 }
 
 #[test]

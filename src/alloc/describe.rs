@@ -30,7 +30,7 @@ pub struct PointerInfo {
 }
 
 /// Describes the block that the address lies in.
-#[inline]
+#[inline(always)]
 pub fn describe(address: u64) -> Result<PointerInfo> {
     runtime::require_once_live()?;
     match LEDGER.find(address) {
@@ -39,7 +39,7 @@ pub fn describe(address: u64) -> Result<PointerInfo> {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn owned(record: &Record) -> PointerInfo {
     let device = device::at(record.device());
     let stream_id =

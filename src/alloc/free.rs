@@ -142,6 +142,11 @@ fn release(me: &'static thread::Record, record: &mut Record, options: &FreeOptio
     match freed {
         // The context died before the driver could be asked.
         Err(_) if owner.is_lost() => release_lost(driver, owner, record),
+        // So did the whole driver, as late in the process's exit; the memory went with it.
+        Err(_) if driver.is_gone() => {
+            forget_holds(record);
+            Ok(())
+        }
         freed => freed,
     }
 }
@@ -216,16 +221,11 @@ fn release_after_all(
     free(driver, owner, record, after)
 }
 
-/// The context that the block was made in is gone. Its plain memory went with it; a pool is the GPU's and keeps
-/// its blocks, which another context of that GPU can give back.
+/// The context that the block was made in is gone, and the work of its streams with it.
 fn release_lost(driver: &'static Driver, lost: &'static Device, record: &Record) -> Result<()> {
     let native = builtin::take_native(record);
-    if Kind::of_record(record) == Kind::CudaMempool
-        && let Some(heir) = device::heir_of(lost)
-        && let Ok(_context) = heir.enter(driver)
-        && let Ok(_relaxed) = driver.relax_capture()
-    {
-        let _ = parked::give_back(driver, heir, record, native);
+    if let Ok(_relaxed) = driver.relax_capture() {
+        parked::give_back_lost(driver, lost, record, native);
     }
     forget_holds(record);
     Ok(())

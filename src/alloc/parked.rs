@@ -5,7 +5,7 @@
 use super::Kind;
 use super::builtin::{self, Native};
 use super::uses::Use;
-use crate::device::{Device, PerDevice};
+use crate::device::{self, Device, PerDevice};
 use crate::driver::{Driver, Failure, RawEvent, RawStream};
 use crate::error::Result;
 use crate::ledger::Record;
@@ -70,6 +70,35 @@ pub fn give_back(
             Err(_) => driver.free_device(address),
         },
         Kind::Host | Kind::Unknown => Ok(()),
+    }
+}
+
+/// How a block is given back whose owner's context is gone. Its plain memory went with it; a pool is the GPU's and
+/// keeps its blocks, which another context of that GPU can give back.
+#[cold]
+pub fn give_back_lost(driver: &'static Driver, lost: &Device, record: &Record, native: Native) {
+    if Kind::of_record(record) != Kind::CudaMempool {
+        return;
+    }
+    for heir in device::heirs_of(lost) {
+        let Ok(_context) = heir.enter(driver) else { continue };
+        match give_back(driver, heir, record, native) {
+            Ok(()) => return,
+            Err(f) if f.is_driver_gone() => return,
+            // This one died meanwhile.
+            Err(f) if heir.notice(driver, f) => {}
+            Err(f) => {
+                log!(
+                    Error,
+                    "{} bytes of the pool of lost device \"{}\" at {:#x} could not be given back: {}",
+                    record.size(),
+                    lost.alias(),
+                    record.base(),
+                    driver.describe(f)
+                );
+                return;
+            }
+        }
     }
 }
 
@@ -170,8 +199,8 @@ pub fn free_after(
     if waits.is_empty() {
         return finish(driver, owner, record, native).inspect_err(|_| native.keep(record));
     }
-    QUEUE.lock().push_back(Parked { owner, record: *record, native, waits });
     COUNT.fetch_add(1, Ordering::Release);
+    QUEUE.lock().push_back(Parked { owner, record: *record, native, waits });
     Ok(())
 }
 
@@ -216,7 +245,15 @@ fn try_join(
             joined.map_err(drop)?;
         } else {
             // SAFETY: the caller has the hold.
-            match unsafe { stream::held(of.held) }.ended() {
+            let stream = unsafe { stream::held(of.held) };
+            // An event of a context that died must not be touched, and there is nothing to wait for.
+            if stream.device().context(driver).is_err() {
+                if stream.device().is_lost() {
+                    continue;
+                }
+                return Err(());
+            }
+            match stream.ended() {
                 Ended::NotYet => return Err(()),
                 Ended::Event(event) => driver.wait_event(reclaim, event).map_err(drop)?,
                 Ended::Nothing => {}
@@ -226,10 +263,14 @@ fn try_join(
     driver.free_async(native.address(), reclaim).map_err(drop)
 }
 
-fn finish(driver: &Driver, owner: &'static Device, record: &Record, native: Native) -> Result<()> {
+fn finish(driver: &'static Driver, owner: &'static Device, record: &Record, native: Native) -> Result<()> {
     match give_back(driver, owner, record, native) {
         Ok(()) => Ok(()),
-        Err(f) if f.is_driver_gone() || owner.notice(driver, f) => Ok(()),
+        Err(f) if f.is_driver_gone() => Ok(()),
+        Err(f) if owner.notice(driver, f) => {
+            give_back_lost(driver, owner, record, native);
+            Ok(())
+        }
         Err(f) => Err(owner.error(driver, f)),
     }
 }
@@ -280,10 +321,9 @@ fn look(at_most: usize) {
             continue;
         }
         parked.waits.into_iter().for_each(Wait::let_go);
-        // What was in a context that died went with it.
-        if !owner.is_lost()
-            && let Err(error) = finish(driver, owner, &parked.record, parked.native)
-        {
+        if owner.is_lost() {
+            give_back_lost(driver, owner, &parked.record, parked.native);
+        } else if let Err(error) = finish(driver, owner, &parked.record, parked.native) {
             log!(
                 Error,
                 "{} bytes at {:#x}, freed while a stream used them, could not be given back later: {error}",
@@ -315,6 +355,12 @@ pub fn waiting(wanted: impl Fn(&Device, Kind) -> bool) -> (u64, u64) {
     wanted.fold((0, 0), |(blocks, bytes), parked| (blocks + 1, bytes + parked.record.size()))
 }
 
+/// Whether some thread has a parked block in hand right now, which `waiting` does not see.
+pub fn some_in_hand() -> bool {
+    let queue = QUEUE.lock();
+    COUNT.load(Ordering::Acquire) > queue.len()
+}
+
 /// Waits for parked blocks of those that are asked for, at most for a time. True when something was given back.
 pub fn drain(patience: Duration, wanted: impl Fn(&Device, Kind) -> bool) -> bool {
     let before = given_back();
@@ -322,7 +368,7 @@ pub fn drain(patience: Duration, wanted: impl Fn(&Device, Kind) -> bool) -> bool
     let mut pause = Duration::from_micros(20);
     loop {
         look_at_all();
-        if waiting(&wanted).0 == 0 || Instant::now() >= deadline {
+        if (waiting(&wanted).0 == 0 && !some_in_hand()) || Instant::now() >= deadline {
             return given_back() != before;
         }
         std::thread::sleep(pause);

@@ -59,7 +59,10 @@ pub fn retry(
 /// its pool behind a stream's work.
 fn nothing_pending(driver: &Driver, device: &Device) -> bool {
     let parked = parked::waiting(|owner, _| std::ptr::eq(owner, device)).0;
-    parked == 0 && stream::all_idle(device, driver) && parked::reclaim_is_idle(device, driver)
+    parked == 0
+        && !parked::some_in_hand()
+        && stream::all_idle(device, driver)
+        && parked::reclaim_is_idle(device, driver)
 }
 
 /// As `retry`, for page-locked memory: its limit is the host's, so nothing of a GPU is given back, and what is

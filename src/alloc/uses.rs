@@ -5,6 +5,7 @@ use super::{Kind, LEDGER, PER_THREAD, USED_ELSEWHERE, parked};
 use crate::error::{Result, fail};
 use crate::handle::Entered;
 use crate::ledger::Record;
+use crate::log;
 use crate::runtime;
 use crate::stream::{self, Stream};
 use crate::thread;
@@ -92,30 +93,44 @@ fn note(record: &Record, stream: &Entered<Stream>) {
     if own && (!stream.is_per_thread() || own_thread(record) == stream::thread_mark()) {
         return;
     }
-    {
-        let mut uses = shard(record.base()).lock();
-        let uses = uses.get_or_insert_with(HashMap::new).entry(record.base()).or_default();
-        if !uses.iter().any(|of| of.is_on(stream)) {
-            if uses.len() >= LONG && uses.len().is_power_of_two() {
-                forget_the_gone(uses);
-            }
-            uses.push(Use::on(stream));
+    // The receiver of a message may come here again.
+    let over = log::after(|| note_in(&mut shard(record.base()).lock(), record, stream));
+    over.into_iter().for_each(Use::let_go);
+}
+
+/// Notes the use under the lock of the block's shard, and says in the record that there is one. Gives the uses that
+/// need no note any more.
+fn note_in(shard: &mut Option<Uses>, record: &Record, stream: &Entered<Stream>) -> Vec<Use> {
+    let shard = shard.get_or_insert_with(HashMap::new);
+    let uses = shard.entry(record.base()).or_default();
+    let known = uses.iter().any(|of| of.is_on(stream));
+    if known && record.flags() & USED_ELSEWHERE != 0 {
+        return Vec::new();
+    }
+    let mut over = Vec::new();
+    if !known {
+        if uses.len() >= LONG && uses.len().is_power_of_two() {
+            over = take_those_that_are_gone(uses);
+        }
+        uses.push(Use::on(stream));
+    }
+    // A free takes the record out first and the list then, so it finds both or neither.
+    if !LEDGER.update(record.base(), |now| now.set_flags(now.flags() | USED_ELSEWHERE)) && !known {
+        // Freed meanwhile: nobody will ask for the note any more.
+        over.extend(uses.pop());
+        if uses.is_empty() {
+            shard.remove(&record.base());
         }
     }
-    if record.flags() & USED_ELSEWHERE == 0
-        && !LEDGER.update(record.base(), |now| now.set_flags(now.flags() | USED_ELSEWHERE))
-    {
-        // Freed meanwhile: nobody will ask for the note any more.
-        take(record.base()).into_iter().for_each(Use::let_go);
-    }
+    over
 }
 
 /// A block that outlives many streams does not keep them all: a stream whose handle was released has no more
 /// uses to come, and once its work is done there is nothing to wait for.
 #[cold]
-fn forget_the_gone(uses: &mut Vec<Use>) {
-    let Ok(driver) = runtime::driver() else { return };
-    let Ok(_relaxed) = driver.relax_capture() else { return };
+fn take_those_that_are_gone(uses: &mut Vec<Use>) -> Vec<Use> {
+    let Ok(driver) = runtime::driver() else { return Vec::new() };
+    let Ok(_relaxed) = driver.relax_capture() else { return Vec::new() };
     let gone = |of: &mut Use| {
         // SAFETY: the use has a hold.
         let stream = unsafe { stream::held(of.held) };
@@ -126,7 +141,7 @@ fn forget_the_gone(uses: &mut Vec<Use>) {
                     .enter(driver)
                     .is_ok_and(|_context| parked::has_ended(driver, stream).unwrap_or(false))
     };
-    uses.extract_if(.., gone).for_each(Use::let_go);
+    uses.extract_if(.., gone).collect()
 }
 
 /// Takes the list of a block that is going away; the holds are the caller's.

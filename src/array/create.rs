@@ -1,23 +1,25 @@
 //! New arrays, in memory of their own.
 #![forbid(unsafe_code)]
 
-use super::dtype::Dtype;
+use super::dtype::{Dtype, Item};
 use super::layout::Layout;
 use super::storage::{Owner, Storage};
 use super::{ARRAYS, Array, Form, transfer};
 use crate::alloc::{self, Request, Rule};
+use crate::copy;
 use crate::device::Device;
 use crate::error::{Result, fail};
 use crate::handle::Handle;
+use smallvec::smallvec;
 
 /// What a new array holds.
 #[derive(Debug, Clone, Copy)]
-pub enum Content<'a> {
+pub enum Content {
     Undefined,
     Zeros,
     Ones,
-    /// This item, everywhere.
-    Item(&'a [u8]),
+    /// The caller's item at this address, everywhere.
+    Item(u64),
 }
 
 /// Makes an array. The size of the request is the array's business, all else of it is the caller's.
@@ -25,7 +27,7 @@ pub fn create(
     device: &'static Device,
     form: Form<'_>,
     request: Request<'_>,
-    content: Content<'_>,
+    content: Content,
 ) -> Result<Handle> {
     let layout = form.layout()?;
     if let Some(at) = form.strides.and_then(|strides| strides.iter().position(|stride| *stride < 0)) {
@@ -34,15 +36,19 @@ pub fn create(
             "stride {at} of a new array is negative; make the array with positive strides and turn it round with warp_array_slice and a step of -1"
         );
     }
-    // Found out first, so that a type that has no 1 costs no allocation.
-    let one = if matches!(content, Content::Ones) { Some(form.dtype.one()?) } else { None };
+    // Found out first, so that what cannot be filled costs no allocation.
+    let pattern = match content {
+        Content::Item(address) if !layout.is_empty() => {
+            Item::from_vec(copy::read_pattern(address, u64::from(form.dtype.item_size()))?)
+        }
+        Content::Ones => form.dtype.one()?,
+        Content::Zeros => smallvec![0],
+        Content::Undefined | Content::Item(_) => smallvec![],
+    };
     let stream = request.stream;
     let array = allocate(device, form.dtype, layout, request)?;
-    match (content, &one) {
-        (Content::Undefined, _) => {}
-        (Content::Item(item), _) => transfer::fill_new(&array, item, stream)?,
-        (Content::Ones, Some(item)) => transfer::fill_new(&array, item, stream)?,
-        (Content::Zeros | Content::Ones, _) => transfer::fill_new(&array, &[0], stream)?,
+    if !pattern.is_empty() {
+        transfer::fill_new(&array, &pattern, stream)?;
     }
     ARRAYS.insert(array)
 }

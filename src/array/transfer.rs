@@ -11,20 +11,23 @@ use crate::error::{Result, fail};
 use crate::handle::{Entered, Handle};
 use crate::stream::Stream;
 
-/// Sets every item to `item`.
-pub fn fill(array: &Array, item: &[u8], stream: Option<&Entered<Stream>>) -> Result<()> {
+/// Sets every item to the caller's one, given by its address and size.
+pub fn fill(array: &Array, (item, size): (u64, u64), stream: Option<&Entered<Stream>>) -> Result<()> {
     let item_size = array.layout.item_size();
-    if item.len() as u64 != item_size {
+    if size != item_size {
         fail!(
             SizeMismatch,
-            "the value has {} bytes, and an item of {} has {item_size}",
-            item.len(),
+            "the value has {size} bytes, and an item of {} has {item_size}",
             array.dtype.name()
         );
     }
     if array.layout.is_empty() {
         return Ok(());
     }
+    set_items(array, &copy::read_pattern(item, size)?, stream)
+}
+
+fn set_items(array: &Array, item: &[u8], stream: Option<&Entered<Stream>>) -> Result<()> {
     if array.is_contiguous() {
         return copy::fill_with(array.address, array.size(), item, stream);
     }
@@ -55,7 +58,7 @@ pub(super) fn fill_new(array: &Array, pattern: &[u8], stream: Option<&Entered<St
     if even || pattern.len() == 1 {
         copy::fill_with(array.address, array.layout.reach().above, pattern, stream)
     } else {
-        fill(array, pattern, stream)
+        set_items(array, pattern, stream)
     }
 }
 

@@ -9,7 +9,7 @@ pub use choice::{default_device, for_thread, set_default, set_for_thread};
 pub use report::report;
 pub use table::{
     PerDevice, all, at, build, by_alias, cuda_count, dismantle, ever_made, from_context, from_handle,
-    heir_of, mend_in_child, of_context, primary_of, remove,
+    heirs_of, mend_in_child, of_context, primary_of, remove,
 };
 
 pub use crate::driver::RawContext;
@@ -268,19 +268,10 @@ impl Device {
             return true;
         }
         // Other calls fail with a destroyed context in their arguments; ask about our own.
-        let context = RawContext(self.context.load(Ordering::Acquire));
-        if !failure.is_context_gone() && !failure.is_invalid_context() || context.is_null() {
-            return false;
+        if (failure.is_context_gone() || failure.is_invalid_context()) && self.has_context() {
+            let _ = self.context(driver);
         }
-        match driver.context_id(context) {
-            Ok(id) if id == self.context_id() => false,
-            // The whole driver is gone, and with it everybody's devices.
-            Err(f) if f.is_driver_gone() => false,
-            _ => {
-                self.lose();
-                true
-            }
-        }
+        self.is_lost()
     }
 
     /// Free and total memory in bytes. A GPU whose context nobody uses is given one for the question only.
@@ -299,19 +290,5 @@ impl Device {
         let answer = driver.enter(context).and_then(|_current| driver.memory_info());
         let _ = driver.release_primary_context(self.facts.device);
         answer.map_err(|f| self.error(driver, f))
-    }
-
-    /// Waits for all work of the device's context; nothing to do where there is none.
-    pub fn synchronize(&self) -> Result<()> {
-        if !self.cuda {
-            return Ok(());
-        }
-        let driver = self.require_cuda("synchronize")?;
-        if !self.has_context() {
-            return Ok(());
-        }
-        let _context = self.enter(driver)?;
-        let _relaxed = driver.relax_capture().map_err(|f| self.error(driver, f))?;
-        driver.synchronize_current_context().map_err(|f| self.error(driver, f))
     }
 }

@@ -188,11 +188,13 @@ pub fn primary_of(ordinal: i32) -> Option<&'static Device> {
     LISTED.read().iter().copied().find(|d| d.is_primary() && d.ordinal() == ordinal)
 }
 
-/// A device of the same GPU that is there, one whose context exists if there is such.
-pub fn heir_of(lost: &Device) -> Option<&'static Device> {
-    let listed = LISTED.read();
-    let same = |device: &&&Device| device.cuda && device.ordinal() == lost.ordinal();
-    listed.iter().filter(same).find(|device| device.has_context()).or(listed.iter().find(same)).copied()
+/// Devices of the same GPU that are not lost, those whose contexts exist first. After a shutdown too, when none is
+/// listed.
+pub fn heirs_of(lost: &Device) -> Vec<&'static Device> {
+    let same = |device: &&Device| device.cuda && device.ordinal() == lost.ordinal() && !device.is_lost();
+    let mut heirs: Vec<_> = ever_made().filter(same).collect();
+    heirs.sort_by_key(|device| !device.has_context());
+    heirs
 }
 
 /// The device of an alias: `cpu`, `cuda:N`, `cuda:N.K`, a name given at registration, or `cuda`.

@@ -153,6 +153,12 @@ impl Driver {
         Ok(driver)
     }
 
+    /// Whether the driver has been taken down, as it is late in a process's exit.
+    #[cold]
+    pub fn is_gone(&self) -> bool {
+        self.current_context().is_err_and(|f| f.is_driver_gone())
+    }
+
     /// As the driver counts: 13000 is 13.0.
     pub fn version(&self) -> i32 {
         self.version

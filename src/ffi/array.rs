@@ -191,7 +191,7 @@ fn make(
     rank: i32,
     shape: *const i64,
     options: *const warp_array_options,
-    content: Content<'_>,
+    content: Content,
     out: *mut *mut warp_array,
 ) -> warp_status {
     guard(|| {
@@ -295,17 +295,13 @@ pub unsafe extern "C" fn warp_array_full(
     options: *const warp_array_options,
     out: *mut *mut warp_array,
 ) -> warp_status {
-    let item_size = dtype_of(dtype).map_or(0, |dtype| dtype.item_size() as usize);
     if value.is_null() {
         return guard(|| {
             self::out(out, "out")?;
             fail!(InvalidArgument, "value is NULL; it is where the item is that fills the array");
         });
     }
-    // SAFETY: the caller's value is one item of this type; none is looked at when the type is refused.
-    // Copied, since page-locked memory would be read only when the fill runs.
-    let value = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), item_size) }.to_vec();
-    make(device, dtype, rank, shape, options, Content::Item(&value), out)
+    make(device, dtype, rank, shape, options, Content::Item(address(value)), out)
 }
 
 /// Makes an array around memory that other code allocated. The memory must last until the array and its views are
@@ -496,14 +492,7 @@ pub unsafe extern "C" fn warp_array_fill(
         if value.is_null() {
             fail!(InvalidArgument, "value is NULL; it is where the item is that fills the array");
         }
-        if value_size > u64::from(u32::MAX) {
-            fail!(SizeMismatch, "a value of {value_size} bytes; no type has items of that size");
-        }
-        // SAFETY: the caller's value has that many bytes for the call.
-        // Copied, since it may lie in the array itself, or in page-locked memory, which would be read only when
-        // the fill runs.
-        let item = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), value_size as usize) }.to_vec();
-        array::fill(&array, &item, given(stream)?.as_ref())
+        array::fill(&array, (address(value), value_size), given(stream)?.as_ref())
     })
 }
 

@@ -9,7 +9,7 @@ use super::boundary::{Grows, field, guard, handle, opaque, out, out_struct, utf8
 use super::status::warp_status;
 use crate::device::RawContext;
 use crate::error::{Result, fail};
-use crate::{alloc, device, runtime};
+use crate::{alloc, device, runtime, stream};
 use std::ffi::{c_char, c_void};
 
 /// A device. The handle stays good until the library is shut down, or the device's context dies or is removed.
@@ -362,11 +362,12 @@ pub unsafe extern "C" fn warp_device_get_for_thread(out: *mut *mut warp_device) 
 ///
 /// @param device  the device; NULL for the default.
 /// @return WARP_ERROR_DEVICE_LOST also when a kernel faulted; WARP_ERROR_ILLEGAL_IN_CAPTURE while a stream of the
-///     context is being captured.
+///     context is being captured. The capture goes on unharmed if the stream has a handle of the library or is a
+///     blocking one; other captures the driver breaks.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_device_synchronize(device: *mut warp_device) -> warp_status {
     guard(|| {
-        found(device)?.synchronize()?;
+        stream::synchronize_device(found(device)?)?;
         alloc::poll();
         Ok(())
     })

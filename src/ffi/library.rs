@@ -199,6 +199,9 @@ pub extern "C" fn warp_version_check(header_version: i32) -> warp_status {
 }
 
 fn shown(version: i32) -> String {
+    if version < 0 {
+        return version.to_string();
+    }
     format!("{}.{}.{}", version / 10000, version / 100 % 100, version % 100)
 }
 

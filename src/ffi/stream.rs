@@ -135,7 +135,8 @@ pub unsafe extern "C" fn warp_stream_wrap(
 /// using it on other threads, and work that was put on it goes on to its end. Does not wait.
 ///
 /// @param stream  a stream of warp_stream_create() or warp_stream_wrap(); NULL does nothing.
-/// @return WARP_ERROR_INVALID_ARGUMENT for a device's default stream.
+/// @return WARP_ERROR_INVALID_ARGUMENT for a device's default stream; WARP_ERROR_ILLEGAL_IN_CAPTURE for a stream of
+///     warp_stream_create() that is being captured, which goes on unharmed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_stream_release(stream: *mut warp_stream) -> warp_status {
     guard(|| {

@@ -6,7 +6,7 @@ use crate::device::{self, Device, PerDevice};
 use crate::error::{Result, fail};
 use crate::fork::Lock;
 use crate::handle::{Entered, Handle};
-use crate::runtime;
+use crate::{log, runtime};
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,25 +68,27 @@ fn thread_override(device: &Device) -> Option<Handle> {
 #[cold]
 fn make_default(device: &'static Device, default: &DefaultStream) -> Result<Entered<Stream>> {
     runtime::require_live()?;
-    let _one = default.making.write();
-    if let Ok(stream) = STREAMS.enter(default.handle.load(Ordering::Acquire)) {
-        return Ok(stream);
-    }
-    let handle = if device.is_cuda() {
-        create(device, Options::default())?
-    } else {
-        STREAMS.insert(Stream {
-            device,
-            native: crate::driver::RawStream::NULL,
-            id: 0,
-            owned: false,
-            non_blocking: false,
-            priority: 0,
-            end: Mutex::new(super::End::Running),
-        })?
-    };
-    default.handle.store(handle, Ordering::Release);
-    STREAMS.enter(handle)
+    log::after(|| {
+        let _one = default.making.write();
+        if let Ok(stream) = STREAMS.enter(default.handle.load(Ordering::Acquire)) {
+            return Ok(stream);
+        }
+        let handle = if device.is_cuda() {
+            create(device, Options::default())?
+        } else {
+            STREAMS.insert(Stream {
+                device,
+                native: crate::driver::RawStream::NULL,
+                id: 0,
+                owned: false,
+                non_blocking: false,
+                priority: 0,
+                end: Mutex::new(super::End::Running),
+            })?
+        };
+        default.handle.store(handle, Ordering::Release);
+        STREAMS.enter(handle)
+    })
 }
 
 pub(super) fn is_default_of(stream: &Stream, handle: Handle) -> bool {
@@ -107,25 +109,26 @@ pub fn set_current(device: &'static Device, stream: Option<Handle>) -> Result<()
         }
     }
     let key = u32::from(device.index()) + 1;
-    THREAD.with_borrow_mut(|own| {
-        // Entries stay in front of the first empty one; those of streams and devices that are gone make room.
-        let mut kept = 0;
-        for i in 0..OVERRIDES {
-            let entry = own[i];
-            if entry.0 != 0 && entry.0 != key && STREAMS.enter(entry.1).is_ok() {
-                own[kept] = entry;
-                kept += 1;
-            }
+    // A copy is changed: entering a stream may end one, and its messages reach code that calls back in.
+    let mut own = THREAD.with_borrow(|own| *own);
+    // Entries stay in front of the first empty one; those of streams and devices that are gone make room.
+    let mut kept = 0;
+    for i in 0..OVERRIDES {
+        let entry = own[i];
+        if entry.0 != 0 && entry.0 != key && STREAMS.enter(entry.1).is_ok() {
+            own[kept] = entry;
+            kept += 1;
         }
-        own[kept..].fill((0, 0));
-        match stream {
-            Some(_) if kept == OVERRIDES => fail!(
-                NotSupported,
-                "a thread can have its own stream on {OVERRIDES} devices at once; reset one with a NULL stream"
-            ),
-            Some(handle) => own[kept] = (key, handle),
-            None => {}
-        }
-        Ok(())
-    })
+    }
+    own[kept..].fill((0, 0));
+    match stream {
+        Some(_) if kept == OVERRIDES => fail!(
+            NotSupported,
+            "a thread can have its own stream on {OVERRIDES} devices at once; reset one with a NULL stream"
+        ),
+        Some(handle) => own[kept] = (key, handle),
+        None => {}
+    }
+    THREAD.with_borrow_mut(|now| *now = own);
+    Ok(())
 }

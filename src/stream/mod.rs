@@ -13,7 +13,7 @@ use crate::driver::{CaptureStatus, Driver, Failure, RawEvent};
 pub use crate::driver::RawStream;
 use crate::error::{Result, fail};
 use crate::handle::{Entered, Handle, Object, Registry, Tag};
-use crate::log::log;
+use crate::log;
 use crate::runtime;
 use crate::thread;
 use parking_lot::Mutex;
@@ -37,6 +37,9 @@ pub struct Stream {
 enum End {
     /// Its native handle is good.
     Running,
+    /// It ended while it was captured, or when no event was to be had: where its work ends is not marked. The native
+    /// stream is still there if it is ours.
+    Unmarked,
     /// The native stream is gone, or no longer ours to touch; all its work is before the event, if there was
     /// anybody to wait for it and a context to record in.
     Over(Option<RawEvent>),
@@ -61,14 +64,25 @@ impl Object for Stream {
     }
 
     fn retire(&self) {
-        *self.end.lock() = End::Over(self.finish());
+        // A forked child has no stream to end, and may find the lock taken by a thread that is not there.
+        if runtime::is_forked() {
+            return;
+        }
+        // The default streams of the threads that used the handle cannot be named here; the legacy stream comes
+        // after them all.
+        let last = if self.is_per_thread() { RawStream::LEGACY } else { self.native };
+        let end = self.finish(last);
+        *self.end.lock() = end;
     }
 }
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if let End::Over(Some(event)) = *self.end.lock() {
-            give_event(self.device, event);
+        if let End::Unmarked = self.end.get_mut() {
+            self.ended();
+        }
+        if let End::Over(Some(event)) = self.end.get_mut() {
+            give_event(self.device, *event);
         }
     }
 }
@@ -107,8 +121,18 @@ impl Stream {
 
     /// What to wait for once the stream cannot be entered any more.
     pub fn ended(&self) -> Ended {
-        match *self.end.lock() {
-            End::Running => Ended::NotYet,
+        let mut end = self.end.lock();
+        if let End::Unmarked = *end {
+            // The legacy stream comes after every blocking one. What is left, somebody else's non-blocking stream, is
+            // never known to be done.
+            let last = if self.owned { Some(self.native) } else { None };
+            let last = last.or((!self.non_blocking).then_some(RawStream::LEGACY));
+            if let Some(last) = last {
+                *end = log::after(|| self.finish(last));
+            }
+        }
+        match *end {
+            End::Running | End::Unmarked => Ended::NotYet,
             End::Over(Some(event)) => Ended::Event(event),
             End::Over(None) => Ended::Nothing,
         }
@@ -117,48 +141,62 @@ impl Stream {
     /// An error while work on the stream is being recorded: `what` cannot be part of a graph.
     #[inline]
     pub fn refuse_capture(&self, driver: &Driver, what: &str) -> Result<()> {
-        match driver.capture_status(self.native) {
-            Ok(CaptureStatus::None) => Ok(()),
-            Ok(_) => Err(in_capture(self, what)),
-            // The legacy stream refuses the question while a blocking stream captures.
-            Err(f) if f.is_capture() => Err(in_capture(self, what)),
+        match self.is_capturing(driver) {
+            Ok(false) => Ok(()),
+            Ok(true) => Err(in_capture(self, what)),
             Err(f) => Err(self.device.error(driver, f)),
         }
     }
 
     /// Whether putting anything on the stream would record it, or break what is being recorded.
+    #[inline]
     pub fn is_capturing(&self, driver: &Driver) -> std::result::Result<bool, Failure> {
         is_capturing(driver, self.native)
     }
 
-    /// Marks the end of the work on it and gives up the native stream.
-    fn finish(&self) -> Option<RawEvent> {
+    /// Marks the end of the work on it, which `last` comes after, and gives up the native stream.
+    fn finish(&self, last: RawStream) -> End {
         if !self.device.is_cuda() || self.device.is_lost() {
-            return None;
+            return End::Over(None);
         }
-        let driver = runtime::driver().ok()?;
-        let _context = self.device.enter(driver).ok()?;
-        let _relaxed = driver.relax_capture().ok()?;
-        // The default streams of the threads that used the handle cannot be named here; the legacy stream comes
-        // after them all.
-        let end = if self.is_per_thread() { RawStream::LEGACY } else { self.native };
-        let capturing = is_capturing(driver, end).unwrap_or(true);
-        let event = if capturing { None } else { take_event(self.device, driver).ok() };
-        let event = event.filter(|event| match driver.record_event(*event, end) {
-            Ok(()) => true,
-            Err(f) => {
-                self.device.notice(driver, f);
-                give_event(self.device, *event);
-                false
-            }
-        });
+        let Ok(driver) = runtime::driver() else { return End::Over(None) };
+        let event = self.mark(driver, last);
+        if self.device.is_lost() {
+            return End::Over(None);
+        }
+        // Whoever destroyed it without a mark would not know when the blocks that it used can be freed, and would
+        // break a capture.
+        let Some(event) = event else { return End::Unmarked };
         if self.owned
             && let Err(f) = driver.destroy_stream(self.native)
             && !self.device.notice(driver, f)
         {
-            log!(Error, "a stream of \"{}\" was not destroyed: {}", self.device.alias(), driver.describe(f));
+            log::log!(
+                Error,
+                "a stream of \"{}\" was not destroyed: {}",
+                self.device.alias(),
+                driver.describe(f)
+            );
         }
-        event
+        End::Over(Some(event))
+    }
+
+    /// An event behind all work so far on `last`.
+    fn mark(&self, driver: &'static Driver, last: RawStream) -> Option<RawEvent> {
+        let _context = self.device.enter(driver).ok()?;
+        let _relaxed = driver.relax_capture().ok()?;
+        if is_capturing(driver, last).unwrap_or(true) {
+            return None;
+        }
+        let event = take_event(self.device, driver).ok()?;
+        match driver.record_event(event, last) {
+            Ok(()) => Some(event),
+            Err(f) => {
+                self.device.notice(driver, f);
+                give_event(self.device, event);
+                None
+            }
+        }
     }
 
     /// Waits until all work put on it so far is done.
@@ -202,6 +240,7 @@ impl Stream {
 }
 
 /// Whether putting anything on a native stream would record it, or break what is being recorded.
+#[inline]
 pub fn is_capturing(driver: &Driver, native: RawStream) -> std::result::Result<bool, Failure> {
     match driver.capture_status(native) {
         Ok(status) => Ok(status != CaptureStatus::None),
@@ -327,6 +366,12 @@ pub fn wrap(device: &'static Device, native: RawStream) -> Result<Handle> {
 pub fn release(handle: Handle) -> Result<()> {
     {
         let stream = STREAMS.enter(handle)?;
+        if stream.owned
+            && let Ok(driver) = runtime::driver()
+            && stream.enter_context(driver).is_ok()
+        {
+            stream.refuse_capture(driver, "destroying the stream")?;
+        }
         if current::is_default_of(&stream, handle) {
             fail!(
                 InvalidArgument,
@@ -379,12 +424,38 @@ pub fn handle_of(stream: &Entered<Stream>) -> Handle {
     STREAMS.handle_of(stream.index())
 }
 
-/// Whether all work is done that was put on the device's streams through this library. A stream whose answer is
-/// not to be had, as during a capture, is not waited for.
+/// Whether all work is done that was put on the device's streams through this library. A stream that is being
+/// captured, which the question would break, or whose answer is not to be had, is not waited for.
 pub fn all_idle(device: &Device, driver: &Driver) -> bool {
     STREAMS.all(|stream| {
-        !std::ptr::eq(stream.device, device) || driver.stream_is_idle(stream.native).unwrap_or(true)
+        !std::ptr::eq(stream.device, device)
+            || stream.is_capturing(driver).unwrap_or(true)
+            || driver.stream_is_idle(stream.native).unwrap_or(true)
     })
+}
+
+/// Waits for all work of the device's context; nothing to do where there is none. The driver would break any capture
+/// in that context: those on streams of this library are seen, and those on blocking streams of others.
+pub fn synchronize_device(device: &'static Device) -> Result<()> {
+    if !device.is_cuda() {
+        return Ok(());
+    }
+    let driver = device.require_cuda("synchronize")?;
+    if !device.has_context() {
+        return Ok(());
+    }
+    let _context = device.enter(driver)?;
+    let captures = |native| is_capturing(driver, native).unwrap_or(false);
+    let none = STREAMS.all(|stream| !std::ptr::eq(stream.device, device) || !captures(stream.native));
+    if !none || captures(RawStream::LEGACY) {
+        fail!(
+            IllegalInCapture,
+            "waiting for all of \"{}\" would break the capture of a stream there; do it after the capture ends, or wait for one stream",
+            device.alias()
+        );
+    }
+    let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+    driver.synchronize_current_context().map_err(|f| device.error(driver, f))
 }
 
 /// After a fork, in the child.

@@ -5,6 +5,7 @@
 // topology: -
 /* Making arrays: types, shapes, strides, kinds, contents, and what is none of these. */
 #include "arrays.h"
+#include "simulator.h"
 
 TEST(nothing_can_be_done_before_the_library_is_started)
 {
@@ -465,6 +466,52 @@ TEST(an_array_on_a_stream_is_filled_there)
     CHECK_STATUS(warp_array_ones(cpu, I32, 1, &shape, &options, &array), WARP_ERROR_INVALID_ARGUMENT);
     CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
     CHECK_STATUS(warp_stream_release(other), WARP_SUCCESS);
+    finish();
+}
+
+TEST(an_array_whose_fill_the_driver_refuses_is_freed_again)
+{
+    const int64_t shape = 16;
+    warp_array *array = NULL;
+    start();
+    if (gpus == 0 || !simulator_is_here()) {
+        CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+        SKIP("needs a GPU and the simulated driver");
+    }
+    CHECK_EQ_U64(SIMULATOR(warpsim_fail)("cuMemsetD32Async", 1, 999), 0);
+    CHECK_STATUS(warp_array_ones(gpu[0], F32, 1, &shape, NULL, &array), WARP_ERROR_DRIVER);
+    CHECK_EQ_PTR(array, NULL);
+    SIMULATOR(warpsim_fail_clear)();
+    CHECK_STATUS(warp_array_ones(gpu[0], F32, 1, &shape, NULL, &array), WARP_SUCCESS);
+    release(array);
+    finish();
+}
+
+TEST(an_array_of_a_lost_device_says_so_and_can_be_released)
+{
+    const int64_t shape = 16;
+    const float value = 1;
+    warp_array_options options = {0};
+    warp_array *array = NULL, *view = NULL, *copy = NULL;
+    start();
+    if (gpus == 0 || !simulator_is_here()) {
+        CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+        SKIP("needs a GPU and the simulated driver");
+    }
+    options.struct_size = sizeof options;
+    options.kind = WARP_MEMORY_CUDA_DEVICE;
+    CHECK_STATUS(warp_array_ones(gpu[0], F32, 1, &shape, &options, &array), WARP_SUCCESS);
+    synchronize_all();
+    CHECK_EQ_U64(SIMULATOR(warpsim_reset_device)(0), 0);
+    CHECK_STATUS(warp_array_fill(array, &value, 4, NULL), WARP_ERROR_DEVICE_LOST);
+    CHECK_STATUS(warp_array_clone(array, cpu, NULL, &copy), WARP_ERROR_DEVICE_LOST);
+    CHECK_EQ_PTR(info_of(array).device, NULL);
+    CHECK_EQ_U64(info_of(array).count, 16);
+    CHECK_STATUS(warp_array_slice(array, 0, NULL, NULL, NULL, &view), WARP_SUCCESS);
+    release(array);
+    release(view);
+    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+    start();
     finish();
 }
 

@@ -243,6 +243,9 @@ TEST(a_fill_that_cannot_be_is_refused)
     CHECK_STATUS(warp_array_slice(array, 1, NULL, NULL, &two, &view), WARP_SUCCESS);
     CHECK_STATUS(warp_array_fill(view, &value, 4, NULL), WARP_SUCCESS);
     CHECK_EQ_U64(item_at(array, &two), 3);
+    /* The value may lie in the array itself. */
+    CHECK_STATUS(warp_array_fill(array, info_of(view).data, 4, NULL), WARP_SUCCESS);
+    CHECK_EQ_U64(item_at(array, &two), 3);
     release(view);
     release(array);
     if (gpus > 0) {
@@ -250,7 +253,11 @@ TEST(a_fill_that_cannot_be_is_refused)
         CHECK_STATUS(warp_array_slice(array, 1, NULL, NULL, &two, &view), WARP_SUCCESS);
         CHECK_STATUS(warp_array_fill(view, &value, 4, NULL), WARP_ERROR_NOT_SUPPORTED);
         CHECK_STR_CONTAINS(warp_error_get_message(), "100000");
+        /* The value is read by the host. */
+        CHECK_STATUS(warp_array_fill(array, info_of(array).data, 4, NULL), WARP_ERROR_INVALID_ARGUMENT);
         release(view);
+        CHECK_STATUS(warp_array_full(gpu[0], I32, 1, &count, info_of(array).data, NULL, &view),
+                     WARP_ERROR_INVALID_ARGUMENT);
         release(array);
     }
     options.strides = torn;

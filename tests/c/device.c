@@ -559,11 +559,16 @@ static void check_lost(warp_device *lost, struct blocks blocks)
     /* A lost stream's handle is good for being given back. */
     CHECK_STATUS(warp_stream_get_info(blocks.stream, &stream_info), WARP_SUCCESS);
     CHECK_STATUS(warp_stream_release(blocks.stream), WARP_SUCCESS);
+    /* What is left is what the pool gave. */
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("*"), 2);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pool"), 2);
     plain_frees = SIMULATOR(warpsim_call_count)("cuMemFree_v2");
     CHECK_STATUS(warp_free(blocks.plain), WARP_SUCCESS);
     CHECK_STATUS(warp_free(blocks.managed), WARP_SUCCESS);
     CHECK_STATUS(warp_free(blocks.pool), WARP_SUCCESS);
     CHECK_STATUS(warp_free(blocks.pool_on_stream), WARP_SUCCESS);
+    /* The pool is the GPU's, and has its memory back by way of another context. */
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("*"), 0);
     /* Plain memory went with its context: freeing it again could hit somebody else's. */
     CHECK_EQ_U64(SIMULATOR(warpsim_call_count)("cuMemFree_v2"), plain_frees);
     CHECK_STATUS(warp_free(blocks.plain), WARP_ERROR_DOUBLE_FREE);
@@ -715,6 +720,8 @@ static void check_reset(void (*first)(warp_device *, struct blocks *), int used_
     REQUIRE(SIMULATOR(warpsim_reset_device)(1) == 0);
     if (used_again)
         driver_primary(1);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("*"), 2);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pool"), 2);
     plain_frees = SIMULATOR(warpsim_call_count)("cuMemFree_v2");
     first(lost, &blocks);
     found = device("cuda:1");
@@ -726,6 +733,7 @@ static void check_reset(void (*first)(warp_device *, struct blocks *), int used_
     CHECK_STATUS(warp_free(blocks.pool), WARP_SUCCESS);
     CHECK_STATUS(warp_free(blocks.pool_on_stream), WARP_SUCCESS);
     CHECK_EQ_U64(SIMULATOR(warpsim_call_count)("cuMemFree_v2"), plain_frees);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("*"), 0);
     /* The GPU is as good as new. */
     blocks = fill(found);
     CHECK_STATUS(warp_memory_fill(blocks.managed, 16, &pattern, 1, NULL), WARP_SUCCESS);
@@ -788,6 +796,125 @@ PROCESS_TEST(a_reset_of_another_gpu_is_nobodys_loss)
     CHECK_STATUS(warp_free(blocks.pool_on_stream), WARP_SUCCESS);
     CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("*"), 0);
 }
+
+/* With a foreign context beside it there is an heir at hand, whichever of the two dies. */
+PROCESS_TEST(pool_memory_of_a_lost_device_goes_back_through_another_of_its_gpu)
+{
+    warp_device *foreign = NULL;
+    CUcontext mine;
+    struct blocks of_foreign, of_primary;
+    start_on("h200x2");
+    mine = driver_foreign(1);
+    CHECK_STATUS(warp_device_from_context(mine, NULL, &foreign), WARP_SUCCESS);
+    of_foreign = fill(foreign);
+    of_primary = fill(device("cuda:1"));
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pool"), 4);
+    REQUIRE(SIMULATOR(warpsim_reset_device)(1) == 0);
+    CHECK_STATUS(warp_free(of_primary.pool), WARP_SUCCESS);
+    CHECK_STATUS(warp_free(of_primary.pool_on_stream), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pool"), 2);
+    /* The foreign context served; the GPU's primary one was not made for that. */
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("context"), 1);
+    CHECK(SIMULATOR(cuCtxDestroy_v2)(mine) == 0);
+    CHECK_STATUS(warp_free(of_foreign.pool), WARP_SUCCESS);
+    CHECK_STATUS(warp_free(of_foreign.pool_on_stream), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("*"), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_violation_count)(), 0);
+    CHECK_EQ_PTR(driver_current(), NULL);
+}
+
+PROCESS_TEST(pool_memory_of_a_lost_device_goes_back_after_the_shutdown_too)
+{
+    struct blocks blocks;
+    start_on("h200x2");
+    blocks = fill(device("cuda:1"));
+    REQUIRE(SIMULATOR(warpsim_reset_device)(1) == 0);
+    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+    CHECK_STATUS(warp_free(blocks.pool), WARP_SUCCESS);
+    CHECK_STATUS(warp_free(blocks.pool_on_stream), WARP_SUCCESS);
+    CHECK_STATUS(warp_free(blocks.plain), WARP_SUCCESS);
+    CHECK_STATUS(warp_free(blocks.managed), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("*"), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_violation_count)(), 0);
+}
+
+/* A pool block that was freed already, and waited for a stream when its context died. */
+static void check_parked(int used_again)
+{
+    warp_device *gpu;
+    warp_stream *stream = NULL;
+    warp_stream_info info = {.struct_size = sizeof info};
+    void *pool = NULL, *plain = NULL;
+    warp_alloc_options options = {.struct_size = sizeof options};
+    start_on("h200x2");
+    gpu = device("cuda:1");
+    CHECK_STATUS(warp_stream_create(gpu, NULL, &stream), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_get_info(stream, &info), WARP_SUCCESS);
+    options.stream = stream;
+    CHECK_STATUS(warp_alloc(gpu, 1 << 20, &pool), WARP_SUCCESS);
+    options.kind = WARP_MEMORY_CUDA_DEVICE;
+    CHECK_STATUS(warp_alloc_with(gpu, 1 << 20, &options, &plain), WARP_SUCCESS);
+    CHECK_STATUS(warp_pointer_record_stream(pool, stream), WARP_SUCCESS);
+    REQUIRE(SIMULATOR(warpsim_hold)((uint64_t)(uintptr_t)info.native) == 0);
+    /* The driver cannot make the free wait, so the library does. */
+    SIMULATOR(warpsim_fail)("cuStreamWaitEvent", 1, 999);
+    CHECK_STATUS(warp_free(pool), WARP_SUCCESS);
+    SIMULATOR(warpsim_fail_clear)();
+    CHECK_STATUS(warp_free(plain), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pool"), 1);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("default"), 1);
+    REQUIRE(SIMULATOR(warpsim_reset_device)(1) == 0);
+    if (used_again)
+        driver_primary(1);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pool"), 1);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("default"), 0);
+    /* Any later call looks. */
+    CHECK_STATUS(warp_alloc(device("cuda:0"), 1000, &pool), WARP_SUCCESS);
+    CHECK_STATUS(warp_free(pool), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("*"), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_violation_count)(), 0);
+}
+
+PROCESS_TEST(parked_pool_memory_of_a_lost_device_goes_back) { check_parked(0); }
+PROCESS_TEST(parked_pool_memory_of_a_device_lost_and_used_again_goes_back) { check_parked(1); }
+
+/* A block outlives a stream of another GPU that used it, and that GPU's context. */
+static void check_user_lost(int used_again)
+{
+    warp_stream *user = NULL, *own = NULL, *another = NULL;
+    warp_stream_info info = {.struct_size = sizeof info};
+    warp_alloc_options options = {.struct_size = sizeof options};
+    void *pool = NULL, *plain = NULL;
+    start_on("h200x2");
+    CHECK_STATUS(warp_stream_create(device("cuda:1"), NULL, &user), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_get_info(user, &info), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_create(device("cuda:0"), NULL, &own), WARP_SUCCESS);
+    options.stream = own;
+    /* From here on the library has an event for this GPU, and does not make one that gets a dead one's handle. */
+    CHECK_STATUS(warp_stream_create(device("cuda:0"), NULL, &another), WARP_SUCCESS);
+    CHECK_STATUS(warp_alloc_with(device("cuda:0"), 1 << 20, &options, &pool), WARP_SUCCESS);
+    CHECK_STATUS(warp_pointer_record_stream(pool, another), WARP_SUCCESS);
+    CHECK_STATUS(warp_free(pool), WARP_SUCCESS);
+    CHECK_STATUS(warp_alloc_with(device("cuda:0"), 1 << 20, &options, &pool), WARP_SUCCESS);
+    options.kind = WARP_MEMORY_CUDA_DEVICE;
+    CHECK_STATUS(warp_alloc_with(device("cuda:0"), 1 << 20, &options, &plain), WARP_SUCCESS);
+    CHECK_STATUS(warp_pointer_record_stream(pool, user), WARP_SUCCESS);
+    CHECK_STATUS(warp_pointer_record_stream(plain, user), WARP_SUCCESS);
+    REQUIRE(SIMULATOR(warpsim_hold)((uint64_t)(uintptr_t)info.native) == 0);
+    /* Its end is an event that nobody may touch once the context is gone. */
+    CHECK_STATUS(warp_stream_release(user), WARP_SUCCESS);
+    REQUIRE(SIMULATOR(warpsim_reset_device)(1) == 0);
+    if (used_again)
+        driver_primary(1);
+    CHECK_STATUS(warp_free(pool), WARP_SUCCESS);
+    CHECK_STATUS(warp_free(plain), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(own), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("*"), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_violation_count)(), 0);
+}
+
+PROCESS_TEST(a_use_on_a_gpu_that_was_lost_is_over) { check_user_lost(0); }
+PROCESS_TEST(a_use_on_a_gpu_that_was_lost_and_used_again_is_over) { check_user_lost(1); }
 
 /* ---- The caller's context --------------------------------------------------------------------------------------------------- */
 
@@ -871,15 +998,18 @@ PROCESS_TEST(the_callers_context_is_the_same_after_every_call)
 static void check_with_failures(const char *entry, uint32_t code)
 {
     CUcontext zero;
-    uint64_t nth;
+    uint64_t nth, calls = 1;
     start_on("h200x2,memory=1GiB");
     zero = driver_primary(0);
     CHECK(SIMULATOR(cuCtxSetCurrent)(zero) == 0);
-    for (nth = 1; nth <= 40; ++nth) {
+    /* As often as it is called; of what is called all the time, the beginning. */
+    for (nth = 1; nth <= calls && nth <= 24; ++nth) {
         warp_device *gpu = NULL;
         SIMULATOR(warpsim_fail)(entry, nth, code);
+        calls = SIMULATOR(warpsim_call_count)(entry);
         if (warp_device_get("cuda:1", &gpu) == WARP_SUCCESS)
             make_all_calls(gpu);
+        calls = SIMULATOR(warpsim_call_count)(entry) - calls;
         SIMULATOR(warpsim_fail_clear)();
         /* Whatever failed, the next call works. */
         {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the driver probes on a driver and compares every line with what a real one answered on two H200s.
+"""Runs the driver probes on a driver and compares every line with what a real one answered on H200s.
 
     compare.py --include DIR_WITH_CUDA_H --driver PATH/libwarpsim.so --out DIR
 
@@ -17,11 +17,13 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-# source, answers, compiler, flags, arguments
+# source, answers, machine that answered, compiler, flags, arguments
 PROBES = [
-    ("driver_probe.c", "driver_facts_h200x2.txt", "cc", ["-O1"], []),
-    ("driver_probe2.cpp", "driver_facts2_h200x2.txt", "c++", ["-O1", "-std=c++17"], ["facts"]),
-    ("driver_probe3.cpp", "driver_facts3_h200x2.txt", "c++", ["-O1", "-std=c++17", "-DBUSY_BYTES=(1<<20)"], []),
+    ("driver_probe.c", "driver_facts_h200x2.txt", "h200x2", "cc", ["-O1"], []),
+    ("driver_probe2.cpp", "driver_facts2_h200x2.txt", "h200x2", "c++", ["-O1", "-std=c++17"], ["facts"]),
+    ("driver_probe3.cpp", "driver_facts3_h200x2.txt", "h200x2", "c++",
+     ["-O1", "-std=c++17", "-DBUSY_BYTES=(1<<20)"], []),
+    ("driver_probe4.cpp", "driver_facts4_h200.txt", "h200", "c++", ["-O1", "-std=c++17"], []),
 ]
 
 
@@ -60,9 +62,10 @@ def build(source, compiler, flags, include, libraries, out):
     return program
 
 
-def run(program, arguments, libraries, out):
+def run(program, arguments, topology, libraries, out):
     environment = {key: value for key, value in os.environ.items() if not key.startswith("WARPSIM_")}
     environment["LD_LIBRARY_PATH"] = str(libraries)
+    environment["WARPSIM_TOPOLOGY"] = topology
     result = subprocess.run([str(program), *arguments], env=environment, capture_output=True, text=True, timeout=600)
     (out / f"{program.name}.txt").write_text(result.stdout)
     if result.returncode:
@@ -86,9 +89,9 @@ def main():
     exceptions = Exceptions(options.exceptions)
 
     passed = failed = 0
-    for source, answers, compiler, flags, arguments in PROBES:
+    for source, answers, topology, compiler, flags, arguments in PROBES:
         program = build(source, compiler, flags, options.include, libraries, options.out.resolve())
-        lines, status = run(program, arguments, libraries, options.out)
+        lines, status = run(program, arguments, topology, libraries, options.out)
         failed += status != 0
         wanted = [line for line in (HERE / answers).read_text().splitlines() if not exceptions.match(line)]
         got = [line for line in lines if not exceptions.match(line)]

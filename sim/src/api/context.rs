@@ -173,7 +173,14 @@ pub extern "C" fn cuCtxGetCurrent(context: Out<u64>) -> u32 {
 pub extern "C" fn cuCtxGetDevice(device: Out<i32>) -> u32 {
     static E: Entry = Entry::new("cuCtxGetDevice");
     call(&E, [device.address()], |session| {
-        let ordinal = session.current()?.device;
+        // A primary context is of its device also while it is not alive.
+        let ordinal = match session.current() {
+            Ok(context) => context.device,
+            Err(code) => {
+                let dead = session.contexts.get(thread::current()).filter(|context| context.primary);
+                dead.ok_or(code)?.device
+            }
+        };
         device.put(ordinal as i32)
     })
 }
@@ -230,7 +237,7 @@ pub extern "C" fn cuCtxSetFlags(flags: u32) -> u32 {
 pub extern "C" fn cuCtxGetApiVersion(context: u64, version: Out<u32>) -> u32 {
     static E: Entry = Entry::new("cuCtxGetApiVersion");
     call(&E, [context, version.address()], |session| {
-        named(session, context)?;
+        named(session, context).map_err(|_| codes::INVALID_CONTEXT)?;
         version.put(3020)
     })
 }

@@ -3,6 +3,7 @@ use crate::block::{Block, Kind};
 use crate::call::{self, In, Out, Session};
 use crate::codes::{self, Code};
 use crate::pool::{LOCATION_DEVICE, Location};
+use crate::stream::PER_THREAD;
 use crate::work::Work;
 use crate::world::World;
 
@@ -235,8 +236,8 @@ pub extern "C" fn warpsim_live_count(kind: In<u8>) -> usize {
         match kind {
             "physical" => world.physicals.len(),
             "reservation" => world.reservations.len(),
-            "stream" => world.stream_handles.len(),
-            "event" => world.events.len(),
+            "stream" => world.streams.values().filter(|stream| stream.handle > PER_THREAD).count(),
+            "event" => world.events.iter().filter(|(_, event)| !event.orphaned()).count(),
             "mempool" => world.pools.iter().filter(|(_, pool)| !pool.is_default && !pool.destroyed).count(),
             "context" => world.contexts.iter().filter(|(_, context)| context.alive()).count(),
             _ => world.blocks.iter().filter(|block| is_of(block, kind)).count(),

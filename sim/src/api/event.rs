@@ -75,7 +75,8 @@ pub extern "C" fn cuEventRecordWithFlags(event: u64, stream: u64, flags: u32) ->
 pub extern "C" fn cuEventQuery(event: u64) -> u32 {
     static E: Entry = Entry::new("cuEventQuery");
     call(&E, [event], |session| {
-        let done = session.event_done(session.event(event)?);
+        session.event(event)?;
+        let done = session.events.get(event).is_some_and(|event| session.event_done(event));
         if done { Ok(()) } else { Err(codes::NOT_READY) }
     })
 }
@@ -97,13 +98,17 @@ pub extern "C" fn cuEventSynchronize(event: u64) -> u32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn cuEventDestroy_v2(event: u64) -> u32 {
     static E: Entry = Entry::new("cuEventDestroy_v2");
-    call(&E, [event], |session| session.events.remove(event).map(|_| ()).ok_or(codes::INVALID_HANDLE))
+    call(&E, [event], |session| {
+        session.event(event)?;
+        session.events.remove(event);
+        Ok(())
+    })
 }
 
 fn elapsed(entry: &'static Entry, milliseconds: Out<f32>, start: u64, end: u64) -> Code {
     call(entry, [milliseconds.address(), start, end], |session| {
         milliseconds.check()?;
-        let time = |event: u64| -> Result<Instant, Code> {
+        let mut time = |event: u64| -> Result<Instant, Code> {
             let event = session.event(event)?;
             if event.flags & event::DISABLE_TIMING != 0 || !event.recorded {
                 return Err(codes::INVALID_HANDLE);

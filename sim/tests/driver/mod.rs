@@ -121,6 +121,8 @@ unsafe extern "C" {
     pub safe fn cuCtxGetCurrent(context: &mut u64) -> u32;
     pub safe fn cuCtxPushCurrent_v2(context: u64) -> u32;
     pub safe fn cuCtxPopCurrent_v2(context: &mut u64) -> u32;
+    pub safe fn cuCtxGetApiVersion(context: u64, version: &mut u32) -> u32;
+    pub safe fn cuCtxGetDevice(device: &mut i32) -> u32;
     pub safe fn cuCtxGetId(context: u64, id: &mut u64) -> u32;
     pub safe fn cuCtxSynchronize() -> u32;
     pub safe fn cuCtxEnablePeerAccess(context: u64, flags: u32) -> u32;
