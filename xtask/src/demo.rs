@@ -23,7 +23,7 @@ int main(void)
 "#;
 
 pub fn command() -> Result<(), String> {
-    println!("building the library");
+    println!("building the library, which takes a minute or two the first time");
     build_release(&["warpmem", "warpsim"])?;
     let folder = build_folder("demo");
     make_folder(&folder)?;

@@ -34,8 +34,12 @@ pub fn make() -> Result<PathBuf, String> {
             copy_into(&file, &documents)?;
         }
     }
+    // As in the repository, so that the links between them lead somewhere.
     for page in files_in(&root().join("docs"), &["md"]) {
-        copy_into(&page, &documents)?;
+        copy_into(&page, &documents.join("docs"))?;
+    }
+    for example in files_in(&root().join("examples-c"), &["c"]) {
+        copy_into(&example, &documents.join("examples-c"))?;
     }
     Ok(tree)
 }
