@@ -467,7 +467,8 @@ warp_status warp_device_get_for_thread(warp_device **out);
  *
  * @param device  the device; NULL for the default.
  * @return WARP_ERROR_DEVICE_LOST also when a kernel faulted; WARP_ERROR_ILLEGAL_IN_CAPTURE while a stream of the
- *     context is being captured.
+ *     context is being captured. The capture goes on unharmed if the stream has a handle of the library or is a
+ *     blocking one; other captures the driver breaks.
  */
 warp_status warp_device_synchronize(warp_device *device);
 
@@ -541,7 +542,8 @@ warp_status warp_stream_wrap(warp_device *device, void *native_stream, warp_stre
  * using it on other threads, and work that was put on it goes on to its end. Does not wait.
  *
  * @param stream  a stream of warp_stream_create() or warp_stream_wrap(); NULL does nothing.
- * @return WARP_ERROR_INVALID_ARGUMENT for a device's default stream.
+ * @return WARP_ERROR_INVALID_ARGUMENT for a device's default stream; WARP_ERROR_ILLEGAL_IN_CAPTURE for a stream of
+ *     warp_stream_create() that is being captured, which goes on unharmed.
  */
 warp_status warp_stream_release(warp_stream *stream);
 
@@ -713,7 +715,8 @@ typedef struct warp_statistics {
     /** Bytes of live blocks, as they were asked for. */
     uint64_t live_bytes;
     /**
-     * The most that live_bytes was since the start or the last reset. For all kinds together, the sum of theirs.
+     * The most that live_bytes was since the start or the last reset. For all kinds together, the sum of theirs. Where
+     * threads free what others allocated, up to 1 MiB a thread too much.
      */
     uint64_t peak_bytes;
     /** Live blocks. */

@@ -33,7 +33,7 @@ impl End {
         if address == 0 {
             fail!(InvalidArgument, "{what} is NULL, and {size} bytes are not nothing");
         }
-        if address.checked_add(size).is_none() {
+        if size > i64::MAX as u64 || address.checked_add(size).is_none() {
             fail!(SizeOverflow, "{size} bytes at {address:#x} pass the end of the address space");
         }
         if let Some(block) = alloc::find(address) {
@@ -48,7 +48,8 @@ impl End {
                 );
             }
             let gpu = block.device().filter(|d| d.is_cuda());
-            if let Some(lost) = gpu.filter(|d| d.is_lost()) {
+            // Page-locked pages are gone as well, and touching them would be a fault.
+            if let Some(lost) = block.lost() {
                 return Err(lost.lost_error());
             }
             let reach = match block.kind() {
@@ -184,13 +185,13 @@ pub fn fill(dest: u64, size: u64, pattern: (u64, u64), stream: Option<&Entered<S
     if size == 0 {
         return Ok(());
     }
-    fill_with(dest, size, &read_pattern(source, length)?, stream)
+    let dest = End::find(dest, size, FILLED)?;
+    fill_end(dest, Runs::whole(size), &read_pattern(source, length)?, stream)
 }
 
 /// As `fill`, with a pattern that is in no memory of a caller's.
 pub fn fill_with(dest: u64, size: u64, pattern: &[u8], stream: Option<&Entered<Stream>>) -> Result<()> {
-    let whole = Runs { size, count: 1, disjoint: true, offsets: std::iter::once(0) };
-    fill_runs(dest, size, whole, pattern, stream)
+    fill_runs(dest, size, Runs::whole(size), pattern, stream)
 }
 
 /// Equal stretches of a range of memory.
@@ -203,6 +204,14 @@ pub struct Runs<I> {
     /// Where each begins, from the start of the range.
     pub offsets: I,
 }
+
+impl Runs<std::iter::Once<u64>> {
+    fn whole(size: u64) -> Self {
+        Runs { size, count: 1, disjoint: true, offsets: std::iter::once(0) }
+    }
+}
+
+const FILLED: &str = "the memory to fill";
 
 /// As many runs as are filled on a GPU by one call: each is a command of its own.
 const MOST_RUNS_ON_A_GPU: u64 = 1 << 16;
@@ -227,7 +236,15 @@ pub fn fill_runs(
     if span == 0 {
         return Ok(());
     }
-    let dest = End::find(dest, span, "the memory to fill")?;
+    fill_end(End::find(dest, span, FILLED)?, runs, pattern, stream)
+}
+
+fn fill_end(
+    dest: End,
+    runs: Runs<impl Iterator<Item = u64>>,
+    pattern: &[u8],
+    stream: Option<&Entered<Stream>>,
+) -> Result<()> {
     let Some(home) = dest.gpu else {
         if let Some(stream) = stream.filter(|s| s.device().is_cuda()) {
             fail!(
@@ -290,6 +307,9 @@ fn fill_device_runs(
 /// the driver would read only when its copy runs.
 pub fn read_pattern(source: u64, length: u64) -> Result<Vec<u8>> {
     if let Some(block) = alloc::find(source) {
+        if let Some(lost) = block.lost() {
+            return Err(lost.lost_error());
+        }
         if !block.kind().is_host() {
             fail!(
                 InvalidArgument,

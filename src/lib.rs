@@ -5,7 +5,14 @@
 //! The map of the house; arrows point one way, `ffi` → the concepts → `driver`:
 //!
 //! - `ffi`: the C face, one file a chapter of the header.
+//! - `array`: items of a type in memory that views share. `copy`: filling and copying any ranges of bytes.
+//! - `alloc`: raw memory, who serves it and how it is given back. `ledger`: every live block by its address.
+//! - `stream`: the order of work on a device. `device`: the CPU, the GPUs and their contexts.
 //! - `driver`: the only room that knows CUDA.
+//!
+//! What all of them stand on: `runtime` the life of the library in a process, `handle` what callers name objects
+//! by, `thread` what each thread keeps for it, `fork` what a forked child needs, `boundary` the way out to
+//! callbacks, `log` their messages, `config` the environment, `error` what can go wrong.
 
 mod alloc;
 mod array;

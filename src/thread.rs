@@ -354,7 +354,7 @@ fn light_fence() {
 #[cold]
 fn strong_light_fence() {
     if FENCES.load(Ordering::Relaxed) == UNTRIED {
-        let works = membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED);
+        let works = barrier_on_all();
         let found = if works { ASYMMETRIC } else { SYMMETRIC };
         // The first answer is everybody's.
         let _ = FENCES.compare_exchange(UNTRIED, found, Ordering::SeqCst, Ordering::SeqCst);
@@ -362,15 +362,15 @@ fn strong_light_fence() {
     fence(Ordering::SeqCst);
 }
 
+/// Makes every thread pass a barrier. A forked child has to register anew first.
+fn barrier_on_all() -> bool {
+    membarrier(PRIVATE_EXPEDITED) || membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED)
+}
+
 fn heavy_fence() {
     fence(Ordering::SeqCst);
     match FENCES.load(Ordering::SeqCst) {
-        ASYMMETRIC if !membarrier(PRIVATE_EXPEDITED) => {
-            // A forked child has to register anew.
-            if !(membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED)) {
-                give_up_asymmetry();
-            }
-        }
+        ASYMMETRIC if !barrier_on_all() => give_up_asymmetry(),
         GIVING_UP => give_up_asymmetry(),
         _ => {}
     }

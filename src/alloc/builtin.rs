@@ -207,9 +207,11 @@ pub fn pinned(order: Order<'_>) -> Result<u64> {
     parked::poll();
     let native = match driver.alloc_pinned(order.padded_size()) {
         Ok(native) => native,
-        Err(failure) => shortage::retry_pinned(driver, owner, order.size, failure, || {
-            driver.alloc_pinned(order.padded_size())
-        })?,
+        Err(failure) => {
+            shortage::retry_pinned(driver, owner, &order.shortage(Kind::Pinned), failure, || {
+                driver.alloc_pinned(order.padded_size())
+            })?
+        }
     };
     let (base, flags) = order.place(native);
     let record = order

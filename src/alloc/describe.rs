@@ -1,6 +1,6 @@
 //! What an address is: from the ledger when the block is ours, else from the driver.
 
-use super::{Kind, LEDGER, Rule, tag};
+use super::{Kind, LEDGER, Rule, owner_of, tag};
 use crate::device::{self, Device};
 use crate::driver::MemoryClass;
 use crate::error::Result;
@@ -26,6 +26,8 @@ pub struct PointerInfo {
     pub context_id: u64,
     /// Whether the block is this library's, to be freed with it.
     pub owned: bool,
+    /// Whether the context that it was made in died.
+    pub lost: bool,
     pub tag: Option<&'static CStr>,
 }
 
@@ -41,7 +43,7 @@ pub fn describe(address: u64) -> Result<PointerInfo> {
 
 #[inline(always)]
 fn owned(record: &Record) -> PointerInfo {
-    let device = device::at(record.device());
+    let (device, owner) = (device::at(record.device()), owner_of(record));
     let stream_id =
         if record.flags() & super::HOLDS_STREAM == 0 { 0 } else { stream::id_of(record.stream()) };
     PointerInfo {
@@ -53,8 +55,9 @@ fn owned(record: &Record) -> PointerInfo {
         device,
         ordinal: device.map_or(-1, Device::ordinal),
         stream_id,
-        context_id: device.map_or(0, Device::context_id),
+        context_id: owner.map_or(0, Device::context_id),
         owned: true,
+        lost: owner.is_some_and(Device::is_lost),
         tag: if record.tag() == 0 { None } else { tag::tag_name(record.tag()) },
     }
 }
@@ -70,6 +73,7 @@ const UNKNOWN: PointerInfo = PointerInfo {
     stream_id: 0,
     context_id: 0,
     owned: false,
+    lost: false,
     tag: None,
 };
 

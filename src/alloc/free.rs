@@ -5,7 +5,7 @@ use super::uses::{self, Use};
 use super::{
     HOLDS_STREAM, Kind, LEDGER, PER_THREAD, USED_ELSEWHERE, builtin, forget_holds, parked, statistics,
 };
-use crate::device::{self, Device};
+use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::{Error, Result, Status, error, fail};
 use crate::handle::Entered;
@@ -117,9 +117,8 @@ fn why_not(ptr: u64, refused: RemoveError<Error>) -> Error {
 /// record says which streams it still holds.
 #[inline]
 fn release(me: &'static thread::Record, record: &mut Record, options: &FreeOptions<'_>) -> Result<()> {
-    let owner = match Kind::of_record(record) {
-        Kind::Pinned => device::at(record.context() as u16).ok_or_else(|| super::lost_record(record))?,
-        _ => super::device_of(record)?,
+    let Some(owner) = super::owner_of(record) else {
+        fail!(Internal, "the record of {:#x} names no device", record.base())
     };
     let Ok(driver) = runtime::driver() else {
         // The driver is gone, and the memory with it.
@@ -227,6 +226,5 @@ fn release_lost(driver: &'static Driver, lost: &'static Device, record: &Record)
     if let Ok(_relaxed) = driver.relax_capture() {
         parked::give_back_lost(driver, lost, record, native);
     }
-    forget_holds(record);
     Ok(())
 }

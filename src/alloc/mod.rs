@@ -17,7 +17,7 @@ pub use tag::intern;
 pub use uses::{record_use, record_use_of};
 
 use crate::device::Device;
-use crate::error::{Error, Result, error, fail};
+use crate::error::{Result, fail};
 use crate::handle::Entered;
 use crate::ledger::{InsertError, Ledger, Record};
 use crate::log::log;
@@ -253,6 +253,10 @@ fn drop_stale(old: &Record, new: &Record) {
         );
         statistics::count_stale(&old);
         statistics::count_free(thread::mine(), &old);
+        if crate::runtime::is_forked() {
+            // A child only forgets: what its parent's blocks hold may be locked by threads that are not there.
+            return;
+        }
         forget_holds(&old);
         // A new block at the same address has entered its own padding already.
         if old.base() != new.base() {
@@ -272,14 +276,11 @@ fn forget_holds(record: &Record) {
     }
 }
 
-/// The device that a record names.
-fn device_of(record: &Record) -> Result<&'static Device> {
-    crate::device::at(record.device()).ok_or_else(|| lost_record(record))
-}
-
-#[cold]
-fn lost_record(record: &Record) -> Error {
-    error!(Internal, "the record of {:#x} names no device", record.base())
+/// The device in whose context a block was made: for page-locked memory, which belongs to the CPU, a GPU.
+fn owner_of(record: &Record) -> Option<&'static Device> {
+    let index =
+        if Kind::of_record(record) == Kind::Pinned { record.context() as u16 } else { record.device() };
+    crate::device::at(index)
 }
 
 /// The record of the block that an address lies in.
@@ -311,6 +312,11 @@ impl Block {
 
     pub fn device(&self) -> Option<&'static Device> {
         crate::device::at(self.0.device())
+    }
+
+    /// The device whose context died with the block in it.
+    pub fn lost(&self) -> Option<&'static Device> {
+        owner_of(&self.0).filter(|owner| owner.is_lost())
     }
 
     /// Bytes from the address to the block's end.

@@ -54,7 +54,7 @@ static GIVEN_BACK: AtomicU64 = AtomicU64::new(0);
 const LOOK_AT: usize = 16;
 
 /// How a driver gives a block back. The context of the block's owner is current.
-pub fn give_back(
+fn give_back(
     driver: &Driver,
     owner: &Device,
     record: &Record,
@@ -316,11 +316,11 @@ fn look(at_most: usize) {
         let owner = parked.owner;
         settle_waits(driver, &mut parked.waits);
         let context = owner.enter(driver);
-        if !owner.is_lost() && (!parked.waits.is_empty() || context.is_err()) {
+        // The work of other GPUs goes on when the owner's context dies.
+        if !parked.waits.is_empty() || context.is_err() && !owner.is_lost() {
             QUEUE.lock().push_back(parked);
             continue;
         }
-        parked.waits.into_iter().for_each(Wait::let_go);
         if owner.is_lost() {
             give_back_lost(driver, owner, &parked.record, parked.native);
         } else if let Err(error) = finish(driver, owner, &parked.record, parked.native) {

@@ -71,7 +71,7 @@ fn nothing_pending(driver: &Driver, device: &Device) -> bool {
 pub fn retry_pinned(
     driver: &'static Driver,
     owner: &'static Device,
-    size: u64,
+    shortage: &Shortage,
     failure: Failure,
     again: impl Fn() -> std::result::Result<u64, Failure>,
 ) -> Result<u64> {
@@ -86,7 +86,8 @@ pub fn retry_pinned(
     if !failure.is_out_of_memory() {
         return Err(owner.error(driver, failure));
     }
-    let live = super::statistics(crate::device::all()[0], Some(Kind::Pinned)).live_bytes;
+    let Shortage { device, kind, size } = shortage;
+    let live = super::statistics(device, Some(*kind)).live_bytes;
     let (blocks, bytes) = parked::waiting(|_, kind| kind == Kind::Pinned);
     Err(error!(
         OutOfMemory,

@@ -34,12 +34,13 @@ pub fn default_device() -> Result<&'static Device> {
     {
         return Ok(device);
     }
-    work_out()
+    work_out(chosen)
 }
 
-/// The device of the context that is current, else the first GPU, else the CPU.
+/// The device of the context that is current, else the first GPU, else the CPU. Takes the place of what was chosen
+/// and is gone, unless somebody chooses meanwhile.
 #[cold]
-fn work_out() -> Result<&'static Device> {
+fn work_out(gone: Handle) -> Result<&'static Device> {
     let current = runtime::driver_of_gpus()
         .ok()
         .and_then(|driver| Some((driver, driver.current_context().ok().filter(|c| !c.is_null())?)))
@@ -55,7 +56,12 @@ fn work_out() -> Result<&'static Device> {
         }
     };
     if !runtime::is_forked() {
-        DEFAULT.store(device.handle(), Ordering::Relaxed);
+        let worked_out = device.handle();
+        if let Err(chosen) = DEFAULT.compare_exchange(gone, worked_out, Ordering::Relaxed, Ordering::Relaxed)
+            && let Ok(chosen) = super::from_handle(chosen)
+        {
+            return Ok(chosen);
+        }
     }
     Ok(device)
 }

@@ -287,11 +287,8 @@ pub fn from_context(context: RawContext, alias: Option<&str>) -> Result<&'static
         .map_err(|f| driver.error(f).context("the context cannot be registered; it was destroyed"))?;
     if let Some(alias) = alias {
         check_alias(alias)?;
-        if let Some(taken) = LISTED.read().iter().find(|d| d.alias == alias) {
-            if taken.context_id() == id {
-                return Ok(taken);
-            }
-            fail!(InvalidArgument, "the alias \"{alias}\" names another device already; choose another");
+        if let Some(taken) = named(alias, id, &LISTED.read())? {
+            return Ok(taken);
         }
     }
     if let Some(known) = of_context(driver, context) {
@@ -310,7 +307,12 @@ pub fn from_context(context: RawContext, alias: Option<&str>) -> Result<&'static
         None => driver.device_facts(ordinal).map_err(|f| driver.error(f))?,
     };
     let mut listed = LISTED.write();
-    // Another thread may have registered it meanwhile.
+    // Another thread may have registered it meanwhile, or another context under its alias.
+    if let Some(alias) = alias
+        && let Some(taken) = named(alias, id, &listed)?
+    {
+        return Ok(taken);
+    }
     if let Some(known) = listed.iter().copied().find(|d| d.context_id() == id) {
         return Ok(known);
     }
@@ -330,6 +332,16 @@ pub fn from_context(context: RawContext, alias: Option<&str>) -> Result<&'static
     })?;
     listed.push(device);
     Ok(device)
+}
+
+/// The device that has the alias, which must be the one of that context.
+fn named(alias: &str, context_id: u64, listed: &[&'static Device]) -> Result<Option<&'static Device>> {
+    match listed.iter().copied().find(|d| d.alias == alias) {
+        Some(taken) if taken.context_id() != context_id => {
+            fail!(InvalidArgument, "the alias \"{alias}\" names another device already; choose another")
+        }
+        taken => Ok(taken),
+    }
 }
 
 fn check_alias(alias: &str) -> Result<()> {

@@ -8,11 +8,11 @@
 use super::boundary::{
     Grows, Plain, address, guard, handle, opaque, options, out, out_struct, pointer, text,
 };
-use super::device::warp_device;
+use super::device::{found_device, warp_device};
 use super::dtype::{dtype_of, face_of, warp_dtype};
 use super::memory::{kind_of, warp_access_rule, warp_memory_kind};
 use super::status::warp_status;
-use super::stream::{found_device, given, warp_stream};
+use super::stream::{given, warp_stream};
 use crate::alloc::{self, Request};
 use crate::array::{self, Array, Content, External, Form};
 use crate::error::{Result, fail};

@@ -84,7 +84,8 @@ unsafe impl Grows for warp_device_info {
     const NAME: &'static str = "warp_device_info";
 }
 
-fn found(device: *const warp_device) -> Result<&'static device::Device> {
+/// A device that a call names; NULL is the default one.
+pub(super) fn found_device(device: *const warp_device) -> Result<&'static device::Device> {
     runtime::require_live()?;
     device::from_handle(handle(device))
 }
@@ -169,7 +170,7 @@ pub unsafe extern "C" fn warp_device_get_info(
 ) -> warp_status {
     guard(|| {
         let out = out_struct(out)?;
-        out.put(describe(found(device)?));
+        out.put(describe(found_device(device)?));
         Ok(())
     })
 }
@@ -237,7 +238,7 @@ pub unsafe extern "C" fn warp_device_query_memory(
     guard(|| {
         let (free_out, total_out) = (out(out_free, "out_free"), out(out_total, "out_total"));
         let (free_out, total_out) = (free_out?, total_out?);
-        let (free, total) = found(device)?.memory_info()?;
+        let (free, total) = found_device(device)?.memory_info()?;
         free_out.put(free);
         total_out.put(total);
         Ok(())
@@ -257,7 +258,7 @@ pub unsafe extern "C" fn warp_device_get_native_context(
 ) -> warp_status {
     guard(|| {
         let out = self::out(out, "out")?;
-        let device = found(device)?;
+        let device = found_device(device)?;
         let driver = device.require_cuda("a native context")?;
         out.put(device.context(driver)?.0);
         Ok(())
@@ -296,7 +297,7 @@ pub unsafe extern "C" fn warp_device_from_context(
 /// @return WARP_ERROR_INVALID_ARGUMENT for any other device.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_device_remove(device: *mut warp_device) -> warp_status {
-    guard(|| device::remove(found(device)?))
+    guard(|| device::remove(found_device(device)?))
 }
 
 /// The device that NULL means on this thread: what the thread chose, else what the process chose, else (worked
@@ -324,7 +325,7 @@ pub unsafe extern "C" fn warp_device_set_default(device: *mut warp_device) -> wa
         if device.is_null() {
             fail!(InvalidArgument, "the default device cannot be NULL, which means the default device");
         }
-        device::set_default(found(device)?);
+        device::set_default(found_device(device)?);
         Ok(())
     })
 }
@@ -336,7 +337,7 @@ pub unsafe extern "C" fn warp_device_set_default(device: *mut warp_device) -> wa
 pub unsafe extern "C" fn warp_device_set_for_thread(device: *mut warp_device) -> warp_status {
     guard(|| {
         runtime::require_live()?;
-        let chosen = if device.is_null() { None } else { Some(found(device)?) };
+        let chosen = if device.is_null() { None } else { Some(found_device(device)?) };
         device::set_for_thread(chosen);
         Ok(())
     })
@@ -367,7 +368,7 @@ pub unsafe extern "C" fn warp_device_get_for_thread(out: *mut *mut warp_device) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_device_synchronize(device: *mut warp_device) -> warp_status {
     guard(|| {
-        stream::synchronize_device(found(device)?)?;
+        stream::synchronize_device(found_device(device)?)?;
         alloc::poll();
         Ok(())
     })

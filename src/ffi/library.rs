@@ -232,6 +232,7 @@ pub unsafe extern "C" fn warp_library_get_report(
 ) -> warp_status {
     guard(|| {
         let needed = optional_out(out_needed);
+        put_text("", buffer, capacity, None)?;
         put_text(&device::report()?, buffer, capacity, needed)
     })
 }

@@ -4,9 +4,9 @@
 //! nothing but a pointer. Every block is in the library's ledger from its allocation to its free.
 
 use super::boundary::{Grows, address, guard, opaque, options, out, out_struct, pointer, text};
-use super::device::warp_device;
+use super::device::{found_device, warp_device};
 use super::status::warp_status;
-use super::stream::{found_device, given, warp_stream};
+use super::stream::{given, warp_stream};
 use crate::alloc::{self, FreeOptions, Kind, Request, Rule};
 use crate::copy;
 use crate::error::{Result, fail};
@@ -156,7 +156,8 @@ pub struct warp_statistics {
     pub struct_size: usize,
     /// Bytes of live blocks, as they were asked for.
     pub live_bytes: u64,
-    /// The most that live_bytes was since the start or the last reset. For all kinds together, the sum of theirs.
+    /// The most that live_bytes was since the start or the last reset. For all kinds together, the sum of theirs. Where
+    /// threads free what others allocated, up to 1 MiB a thread too much.
     pub peak_bytes: u64,
     /// Live blocks.
     pub live_blocks: u64,
@@ -323,7 +324,7 @@ pub unsafe extern "C" fn warp_pointer_get_info(
             kind: info.kind as warp_memory_kind,
             rule: info.rule as warp_access_rule,
             is_owned: u8::from(info.owned),
-            is_lost: u8::from(info.device.is_some_and(crate::device::Device::is_lost)),
+            is_lost: u8::from(info.lost),
         });
         Ok(())
     })

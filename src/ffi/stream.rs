@@ -5,7 +5,7 @@
 //! device's current stream. The CPU has one pseudo-stream a thread, on which everything is done when a call returns.
 
 use super::boundary::{Grows, flags, guard, handle, opaque, options, out, out_struct};
-use super::device::warp_device;
+use super::device::{found_device, warp_device};
 use super::status::warp_status;
 use crate::error::Result;
 use crate::handle::Entered;
@@ -65,11 +65,6 @@ pub struct warp_stream_info {
 unsafe impl Grows for warp_stream_info {
     const FIRST_SIZE: usize = size_of::<warp_stream_info>();
     const NAME: &'static str = "warp_stream_info";
-}
-
-pub(super) fn found_device(device: *const warp_device) -> Result<&'static device::Device> {
-    runtime::require_live()?;
-    device::from_handle(handle(device))
 }
 
 /// A stream that a call names; `None` for NULL.

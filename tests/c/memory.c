@@ -64,7 +64,10 @@ static void check_record(void *ptr, warp_device *device, uint64_t size, warp_mem
     CHECK_EQ_I64(info.ordinal, home.ordinal);
     CHECK_EQ_I64(info.is_owned, 1);
     CHECK_EQ_I64(info.is_lost, 0);
-    CHECK_EQ_U64(info.context_id, home.context_id);
+    if (kind == WARP_MEMORY_PINNED)
+        CHECK(info.context_id != 0); /* that of a GPU, though the block is the CPU's */
+    else
+        CHECK_EQ_U64(info.context_id, home.context_id);
     CHECK_EQ_U64((uintptr_t)ptr % natural_alignment(kind), 0);
     if (kind != WARP_MEMORY_HOST && kind != WARP_MEMORY_PINNED)
         CHECK_EQ_U64(info.stream_id, stream_info(stream_of(device)).id);
