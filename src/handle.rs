@@ -140,6 +140,11 @@ fn generation_of(state: u64) -> u32 {
     (state >> GENERATION_SHIFT) as u32
 }
 
+/// Whether the state is of a closed object of that generation that is not retired.
+fn is_due(state: u64, generation: u32) -> bool {
+    state & (LIVE | RETIRED) == 0 && state & HOLDS_MASK != 0 && generation_of(state) == generation
+}
+
 /// What lives in a registry.
 pub trait Object: Send + Sync + 'static {
     const TAG: Tag;
@@ -390,29 +395,24 @@ impl<T: Object> Registry<T> {
         None
     }
 
-    /// Retires a closed object if nobody is inside any more; of several callers one does it.
+    /// Retires a closed object if nobody is inside any more.
     #[cold]
     fn try_retire(&self, slot: &Slot<T>, index: u32) {
-        let mut state = slot.state.load(Ordering::Acquire);
-        // That nobody is inside holds for this object only: the slot may have another by now, closed as well.
+        let state = slot.state.load(Ordering::Acquire);
         let generation = generation_of(state);
-        let is_due = |state: u64| {
-            state & (LIVE | RETIRED) == 0 && state & HOLDS_MASK != 0 && generation_of(state) == generation
-        };
-        if !is_due(state) || thread::anyone_inside(slot.address()) {
-            return;
+        if is_due(state, generation) && !thread::anyone_inside(slot.address()) {
+            self.retire(slot, index, generation);
         }
-        loop {
-            match slot.state.compare_exchange_weak(
-                state,
-                state | RETIRED,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            ) {
-                Ok(_) => break,
-                Err(now) if is_due(now) => state = now,
-                Err(_) => return,
-            }
+    }
+
+    /// Retires the object of that generation, which nobody is inside of; of several callers one does it. The slot may
+    /// have another by now, closed as well and with calls inside.
+    fn retire(&self, slot: &Slot<T>, index: u32, generation: u32) {
+        let retired = slot.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
+            is_due(state, generation).then_some(state | RETIRED)
+        });
+        if retired.is_err() {
+            return;
         }
         slot.state.fetch_sub(u64::from(thread::collect_spares(slot.address())) * HOLD, Ordering::AcqRel);
         // SAFETY: the registry's own hold is given back only here.
@@ -630,6 +630,24 @@ mod tests {
     }
 
     #[test]
+    fn that_nobody_is_inside_says_nothing_of_the_next_object_in_the_slot() {
+        let (all, make, retired, _) = registry();
+        let first = all.insert(make()).unwrap();
+        let (index, generation) = decode(Tag::Stream, first).unwrap();
+        let slot = all.slot(index).unwrap();
+        drop(all.close(first).unwrap());
+        let second = all.insert(make()).unwrap();
+        assert_eq!(decode(Tag::Stream, second).unwrap().0, index);
+        let call = all.enter(second).unwrap();
+        drop(all.close(second).unwrap());
+        // A thread that saw the first one closed and empty, and was slow.
+        all.retire(slot, index, generation);
+        assert_eq!(retired.load(Ordering::SeqCst), 1);
+        drop(call);
+        assert_eq!(retired.load(Ordering::SeqCst), 2);
+    }
+
+    #[test]
     fn threads_that_enter_and_close_agree() {
         let (all, make, retired, dropped) = registry();
         for _ in 0..300 {
@@ -643,15 +661,7 @@ mod tests {
                     });
                 }
                 let closers: Vec<_> = (0..2).map(|_| scope.spawn(|| all.close(handle).is_ok())).collect();
-                assert_eq!(
-                    closers
-                        .into_iter()
-                        .filter(|_| true)
-                        .map(|c| c.join().unwrap())
-                        .filter(|won| *won)
-                        .count(),
-                    1
-                );
+                assert_eq!(closers.into_iter().map(|c| c.join().unwrap()).filter(|won| *won).count(), 1);
             });
         }
         assert_eq!((retired.load(Ordering::SeqCst), dropped.load(Ordering::SeqCst)), (300, 300));
