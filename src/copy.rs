@@ -121,6 +121,16 @@ pub fn copy(dest: u64, src: u64, size: u64, stream: Option<&Entered<Stream>>) ->
     let mut current = None;
     let stream = take_stream(stream, home, &mut current)?;
     let device = stream.device();
+    let managed = dest.reach == Reach::Managed || src.reach == Reach::Managed;
+    let is_at_home = |gpu: &'static Device| gpu.ordinal() == device.ordinal();
+    if !managed && !dest.gpu.is_some_and(is_at_home) && !src.gpu.is_some_and(is_at_home) {
+        fail!(
+            InvalidArgument,
+            "neither end of the copy is memory of \"{}\", whose stream was given; pass a stream of \"{}\", or none",
+            device.alias(),
+            home.alias()
+        );
+    }
     let driver = device.require_cuda("a copy")?;
     let _context = device.enter(driver)?;
     stream.refuse_capture(driver, "a copy")?;

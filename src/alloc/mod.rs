@@ -151,7 +151,7 @@ pub fn allocate(device: &'static Device, request: Request<'_>) -> Result<u64> {
     if size.checked_add(alignment).is_none_or(|sum| sum > LARGEST) {
         fail!(SizeOverflow, "{size} bytes aligned to {alignment} is more than any address space has");
     }
-    let kind = choose(device, kind)?;
+    let kind = kind_for(device, kind)?;
     if let Some(stream) = stream
         && !std::ptr::eq(stream.device(), device)
     {
@@ -178,7 +178,7 @@ pub fn allocate(device: &'static Device, request: Request<'_>) -> Result<u64> {
 
 /// Which allocator serves: the kind that was asked for, else what the device has switched on.
 #[inline]
-fn choose(device: &Device, asked: Option<Kind>) -> Result<Kind> {
+pub fn kind_for(device: &Device, asked: Option<Kind>) -> Result<Kind> {
     let default = match (device.is_cuda(), device.mempool_enabled()) {
         (false, _) => Kind::Host,
         (true, true) => Kind::CudaMempool,
@@ -212,11 +212,6 @@ fn choose(device: &Device, asked: Option<Kind>) -> Result<Kind> {
         fail!(NotSupported, "\"{}\" does not support managed memory", device.alias());
     }
     Ok(kind)
-}
-
-/// The kind that a request would be served with.
-pub fn kind_for(device: &Device, asked: Option<Kind>) -> Result<Kind> {
-    choose(device, asked)
 }
 
 /// Enters a new block in the ledger. Memory that the driver gave while we thought it in use shows that the old

@@ -198,6 +198,28 @@ PROCESS_TEST(a_thousand_lives_leave_the_library_whole)
 
 /* ---- Lives ------------------------------------------------------------------------------------------------------------- */
 
+static void call_back_in(void *told, warp_log_level level, const char *message)
+{
+    warp_stream *current = NULL;
+    ++*(int *)told;
+    CHECK(level >= WARP_LOG_ERROR && level <= WARP_LOG_DEBUG && message[0] != 0);
+    CHECK_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_get_current(NULL, &current), WARP_SUCCESS);
+    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+}
+
+PROCESS_TEST(a_message_finds_no_lock_held)
+{
+    int told = 0;
+    warp_init_options options = {.struct_size = sizeof options, .log_level = WARP_LOG_DEBUG};
+    options.log = call_back_in;
+    options.log_user = &told;
+    CHECK_STATUS(warp_init(&options, NULL), WARP_SUCCESS);
+    CHECK(told > 0);
+    CHECK_STATUS(warp_log_set_callback(NULL, NULL, WARP_LOG_ERROR), WARP_SUCCESS);
+    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+}
+
 PROCESS_TEST(handles_of_the_first_life_are_stale_and_its_blocks_can_be_freed)
 {
     warp_device *cpu = NULL, *gpu = NULL, *again = NULL;

@@ -593,6 +593,23 @@ TEST(patterns_that_the_host_cannot_read)
     CHECK_NOTHING_LEFT();
 }
 
+TEST(a_copy_on_a_stream_of_neither_end)
+{
+    unsigned char byte = 0;
+    void *ptr;
+    warp_stream *stream;
+    if (gpu_count() < 2)
+        SKIP("needs two GPUs");
+    ptr = block_of(gpu(0), 100, 0);
+    stream = new_stream(gpu(1), 0);
+    REFUSED(warp_memory_copy(ptr, &byte, 1, stream), WARP_ERROR_INVALID_ARGUMENT, "cuda:0");
+    REFUSED(warp_memory_copy(&byte, ptr, 1, stream), WARP_ERROR_INVALID_ARGUMENT, "cuda:0");
+    CHECK_STATUS(warp_memory_copy(&byte, ptr, 1, NULL), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
+    CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
+    CHECK_NOTHING_LEFT();
+}
+
 TEST(ranges_that_begin_before_a_block_or_pass_the_address_space)
 {
     unsigned char *ptr = (unsigned char *)block_of(default_device(), 4096, 0), byte = 0;

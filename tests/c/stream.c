@@ -397,6 +397,66 @@ static void check_free_after_release(warp_memory_kind kind, int wrapped, int hel
     check_clean();
 }
 
+/* The end of a stream that cannot be marked, because it is captured or the driver refuses, is not taken for reached. */
+static void check_free_after_unmarked_end(const char *entry, uint32_t code, uint32_t flags)
+{
+    warp_stream *stream = create(device("cuda:1"), flags);
+    void *block = alloc_on(device("cuda:1"), stream, WARP_MEMORY_CUDA_MEMPOOL);
+    char byte = 1;
+    uint64_t destroyed;
+    SIMULATOR(warpsim_auto_release)(0);
+    SIMULATOR(warpsim_hold)(native_of(stream));
+    CHECK_STATUS(warp_memory_fill(block, 4096, &byte, 1, stream), WARP_SUCCESS);
+    destroyed = SIMULATOR(warpsim_call_count)("cuStreamDestroy_v2");
+    SIMULATOR(warpsim_fail)(entry, 0, code);
+    /* A stream that is captured is not released one by one. */
+    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(warpsim_call_count)("cuStreamDestroy_v2"), destroyed);
+    CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+    SIMULATOR(warpsim_fail_clear)();
+    CHECK_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
+    CHECK_STATUS(warp_device_synchronize(device("cpu")), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pool"), 1);
+    SIMULATOR(warpsim_release_all)();
+    SIMULATOR(warpsim_auto_release)(1);
+    block = alloc_on(device("cuda:1"), NULL, WARP_MEMORY_CUDA_DEVICE);
+    CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pool"), 0);
+    CHECK(SIMULATOR(warpsim_call_count)("cuStreamDestroy_v2") > destroyed);
+    check_clean();
+}
+
+PROCESS_TEST(a_stream_whose_end_is_not_marked_is_still_waited_for)
+{
+    static const uint32_t flags[] = {0, WARP_STREAM_NON_BLOCKING};
+    size_t i;
+    start_on("h200x2");
+    for (i = 0; i < 2; ++i) {
+        check_free_after_unmarked_end("cuStreamIsCapturing", 906, flags[i]);
+        check_free_after_unmarked_end("cuEventRecord", 999, flags[i]);
+    }
+}
+
+PROCESS_TEST(what_would_break_a_capture_is_refused_before_the_driver_sees_it)
+{
+    warp_stream *stream;
+    uint64_t synchronized, destroyed;
+    start_on("h200x2");
+    stream = create(device("cuda:0"), WARP_STREAM_NON_BLOCKING);
+    synchronized = SIMULATOR(warpsim_call_count)("cuCtxSynchronize");
+    destroyed = SIMULATOR(warpsim_call_count)("cuStreamDestroy_v2");
+    SIMULATOR(warpsim_fail)("cuStreamIsCapturing", 0, 906);
+    CHECK_STATUS(warp_device_synchronize(device("cuda:0")), WARP_ERROR_ILLEGAL_IN_CAPTURE);
+    CHECK_STATUS(warp_stream_release(stream), WARP_ERROR_ILLEGAL_IN_CAPTURE);
+    CHECK_STATUS(warp_stream_synchronize(stream), WARP_ERROR_ILLEGAL_IN_CAPTURE);
+    SIMULATOR(warpsim_fail_clear)();
+    CHECK_EQ_U64(SIMULATOR(warpsim_call_count)("cuCtxSynchronize"), synchronized);
+    CHECK_EQ_U64(SIMULATOR(warpsim_call_count)("cuStreamDestroy_v2"), destroyed);
+    CHECK_STATUS(warp_device_synchronize(device("cuda:0")), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
+    check_clean();
+}
+
 PROCESS_TEST(blocks_outlive_their_streams)
 {
     static const warp_memory_kind kinds[] = {WARP_MEMORY_CUDA_MEMPOOL, WARP_MEMORY_CUDA_DEVICE, WARP_MEMORY_CUDA_MANAGED};

@@ -1,13 +1,11 @@
-//! Handles: 64-bit values that name an object without being its address, and the tables behind them.
-//!
-//! A handle mixes the object's type, slot and generation with a salt of this copy of the library, so that a
-//! stale, foreign, wrong-type or made-up value is told from a live one and never followed.
+//! The objects that handles name, by slot.
 //!
 //! An object is *entered* by a call and *held* by what depends on it: a stream by its blocks, an array by its
 //! views. Closing it makes the handle stale at once; when the last call inside has left it is retired (its
 //! native part goes), and when the last hold is gone its slot is reused, the oldest free slot first. Entering
 //! writes nothing that another thread writes.
 
+use super::{GENERATION_MAX, Handle, Tag, decode, encode, invalid};
 use crate::error::{Result, fail};
 use crate::fork::Distrusted;
 use crate::thread::{self, Place};
@@ -19,117 +17,6 @@ use std::mem::MaybeUninit;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-/// What a handle names. The numbers never leave the process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Tag {
-    Device = 1,
-    Stream = 2,
-    Array = 3,
-}
-
-impl Tag {
-    const ALL: [Tag; 3] = [Tag::Device, Tag::Stream, Tag::Array];
-
-    fn name(self) -> &'static str {
-        match self {
-            Tag::Device => "device",
-            Tag::Stream => "stream",
-            Tag::Array => "array",
-        }
-    }
-
-    fn of(raw: u64) -> Option<Tag> {
-        Tag::ALL.into_iter().find(|tag| *tag as u64 == raw)
-    }
-}
-
-pub type Handle = u64;
-
-const SLOT_BITS: u32 = 32;
-const GENERATION_BITS: u32 = 20;
-const GENERATION_MAX: u32 = (1 << GENERATION_BITS) - 1;
-const TAG_SHIFT: u32 = SLOT_BITS + GENERATION_BITS;
-
-/// An odd multiplier and its inverse modulo 2^64.
-const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
-const UNMIX: u64 = inverse(MIX);
-
-const fn inverse(odd: u64) -> u64 {
-    // Newton's iteration doubles the number of right bits.
-    let mut x = odd;
-    let mut i = 0;
-    while i < 6 {
-        x = x.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(x)));
-        i += 1;
-    }
-    x
-}
-
-/// The salt of this copy of the library; also its instance id.
-pub fn salt() -> u64 {
-    static SALT: AtomicU64 = AtomicU64::new(0);
-    let salt = SALT.load(Ordering::Relaxed);
-    if salt != 0 {
-        return salt;
-    }
-    let mut random = 0u64;
-    // SAFETY: writes at most the eight bytes of `random`.
-    let got = unsafe { libc::getrandom((&raw mut random).cast(), 8, libc::GRND_NONBLOCK) };
-    if got != 8 {
-        // Early at boot there may be no randomness; two copies of the library still differ by address.
-        random = (&raw const SALT).addr() as u64 ^ u64::from(std::process::id()) << 40;
-    }
-    random |= 1;
-    match SALT.compare_exchange(0, random, Ordering::Relaxed, Ordering::Relaxed) {
-        Ok(_) => random,
-        Err(first) => first,
-    }
-}
-
-#[inline]
-pub fn encode(tag: Tag, slot: u32, generation: u32) -> Handle {
-    let generation = generation & GENERATION_MAX;
-    let raw = (tag as u64) << TAG_SHIFT | u64::from(generation) << SLOT_BITS | u64::from(slot);
-    let mixed = (raw ^ salt()).wrapping_mul(MIX);
-    mixed ^ mixed >> 32
-}
-
-#[inline]
-fn unmix(handle: Handle) -> u64 {
-    let mixed = handle ^ handle >> 32;
-    mixed.wrapping_mul(UNMIX) ^ salt()
-}
-
-/// Slot and generation, when the value has the form of a handle of this type.
-#[inline]
-pub fn decode(tag: Tag, handle: Handle) -> Option<(u32, u32)> {
-    let raw = unmix(handle);
-    (raw >> TAG_SHIFT == tag as u64).then_some((raw as u32, (raw >> SLOT_BITS) as u32 & GENERATION_MAX))
-}
-
-/// Why a value is no handle of a live object of this type.
-#[cold]
-pub fn invalid(tag: Tag, handle: Handle) -> crate::error::Error {
-    let name = tag.name();
-    let message = if handle == 0 {
-        format!("the {name} handle is NULL")
-    } else {
-        match Tag::of(unmix(handle) >> TAG_SHIFT) {
-            Some(actual) if actual == tag => {
-                format!(
-                    "the {name} handle {handle:#x} is stale: its {name} was released, removed or shut down"
-                )
-            }
-            Some(actual) => format!("the handle {handle:#x} is of type {}, not {name}", actual.name()),
-            None => format!(
-                "{handle:#x} is not a {name} handle of this library: it was never one, or another copy of the library made it"
-            ),
-        }
-    };
-    crate::error::Error::new(crate::error::Status::InvalidHandle, message)
-}
-
 // The state word of a slot: generation, live bit, retired bit, holds.
 const HOLD: u64 = 1;
 const HOLDS_MASK: u64 = (1 << 32) - 1;
@@ -139,6 +26,11 @@ const GENERATION_SHIFT: u32 = 44;
 
 fn generation_of(state: u64) -> u32 {
     (state >> GENERATION_SHIFT) as u32
+}
+
+/// Whether the state is of a closed object of that generation that is not retired.
+fn is_due(state: u64, generation: u32) -> bool {
+    state & (LIVE | RETIRED) == 0 && state & HOLDS_MASK != 0 && generation_of(state) == generation
 }
 
 /// What lives in a registry.
@@ -393,29 +285,24 @@ impl<T: Object> Registry<T> {
         None
     }
 
-    /// Retires a closed object if nobody is inside any more; of several callers one does it.
+    /// Retires a closed object if nobody is inside any more.
     #[cold]
     fn try_retire(&self, slot: &Slot<T>, index: u32) {
-        let mut state = slot.state.load(Ordering::Acquire);
-        // That nobody is inside holds for this object only: the slot may have another by now, closed as well.
+        let state = slot.state.load(Ordering::Acquire);
         let generation = generation_of(state);
-        let is_due = |state: u64| {
-            state & (LIVE | RETIRED) == 0 && state & HOLDS_MASK != 0 && generation_of(state) == generation
-        };
-        if !is_due(state) || thread::anyone_inside(slot.address()) {
-            return;
+        if is_due(state, generation) && !thread::anyone_inside(slot.address()) {
+            self.retire(slot, index, generation);
         }
-        loop {
-            match slot.state.compare_exchange_weak(
-                state,
-                state | RETIRED,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            ) {
-                Ok(_) => break,
-                Err(now) if is_due(now) => state = now,
-                Err(_) => return,
-            }
+    }
+
+    /// Retires the object of that generation, which nobody is inside of; of several callers one does it. The slot may
+    /// have another by now, closed as well and with calls inside.
+    fn retire(&self, slot: &Slot<T>, index: u32, generation: u32) {
+        let retired = slot.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
+            is_due(state, generation).then_some(state | RETIRED)
+        });
+        if retired.is_err() {
+            return;
         }
         slot.state.fetch_sub(u64::from(thread::collect_spares(slot.address())) * HOLD, Ordering::AcqRel);
         // SAFETY: the registry's own hold is given back only here.
@@ -633,6 +520,24 @@ mod tests {
     }
 
     #[test]
+    fn that_nobody_is_inside_says_nothing_of_the_next_object_in_the_slot() {
+        let (all, make, retired, _) = registry();
+        let first = all.insert(make()).unwrap();
+        let (index, generation) = decode(Tag::Stream, first).unwrap();
+        let slot = all.slot(index).unwrap();
+        drop(all.close(first).unwrap());
+        let second = all.insert(make()).unwrap();
+        assert_eq!(decode(Tag::Stream, second).unwrap().0, index);
+        let call = all.enter(second).unwrap();
+        drop(all.close(second).unwrap());
+        // A thread that saw the first one closed and empty, and was slow.
+        all.retire(slot, index, generation);
+        assert_eq!(retired.load(Ordering::SeqCst), 1);
+        drop(call);
+        assert_eq!(retired.load(Ordering::SeqCst), 2);
+    }
+
+    #[test]
     fn threads_that_enter_and_close_agree() {
         let (all, make, retired, dropped) = registry();
         for _ in 0..300 {
@@ -646,15 +551,7 @@ mod tests {
                     });
                 }
                 let closers: Vec<_> = (0..2).map(|_| scope.spawn(|| all.close(handle).is_ok())).collect();
-                assert_eq!(
-                    closers
-                        .into_iter()
-                        .filter(|_| true)
-                        .map(|c| c.join().unwrap())
-                        .filter(|won| *won)
-                        .count(),
-                    1
-                );
+                assert_eq!(closers.into_iter().map(|c| c.join().unwrap()).filter(|won| *won).count(), 1);
             });
         }
         assert_eq!((retired.load(Ordering::SeqCst), dropped.load(Ordering::SeqCst)), (300, 300));

@@ -1,0 +1,121 @@
+//! Handles: 64-bit values that name an object without being its address, and the tables behind them.
+//!
+//! A handle mixes the object's type, slot and generation with a salt of this copy of the library, so that a
+//! stale, foreign, wrong-type or made-up value is told from a live one and never followed.
+
+mod registry;
+
+pub use registry::{Entered, Hold, Object, Registry};
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a handle names. The numbers never leave the process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Tag {
+    Device = 1,
+    Stream = 2,
+    Array = 3,
+}
+
+impl Tag {
+    const ALL: [Tag; 3] = [Tag::Device, Tag::Stream, Tag::Array];
+
+    fn name(self) -> &'static str {
+        match self {
+            Tag::Device => "device",
+            Tag::Stream => "stream",
+            Tag::Array => "array",
+        }
+    }
+
+    fn of(raw: u64) -> Option<Tag> {
+        Tag::ALL.into_iter().find(|tag| *tag as u64 == raw)
+    }
+}
+
+pub type Handle = u64;
+
+const SLOT_BITS: u32 = 32;
+const GENERATION_BITS: u32 = 20;
+const GENERATION_MAX: u32 = (1 << GENERATION_BITS) - 1;
+const TAG_SHIFT: u32 = SLOT_BITS + GENERATION_BITS;
+
+/// An odd multiplier and its inverse modulo 2^64.
+const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+const UNMIX: u64 = inverse(MIX);
+
+const fn inverse(odd: u64) -> u64 {
+    // Newton's iteration doubles the number of right bits.
+    let mut x = odd;
+    let mut i = 0;
+    while i < 6 {
+        x = x.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(x)));
+        i += 1;
+    }
+    x
+}
+
+/// The salt of this copy of the library; also its instance id.
+pub fn salt() -> u64 {
+    static SALT: AtomicU64 = AtomicU64::new(0);
+    let salt = SALT.load(Ordering::Relaxed);
+    if salt != 0 {
+        return salt;
+    }
+    let mut random = 0u64;
+    // SAFETY: writes at most the eight bytes of `random`.
+    let got = unsafe { libc::getrandom((&raw mut random).cast(), 8, libc::GRND_NONBLOCK) };
+    if got != 8 {
+        // Early at boot there may be no randomness; two copies of the library still differ by address.
+        random = (&raw const SALT).addr() as u64 ^ u64::from(std::process::id()) << 40;
+    }
+    random |= 1;
+    match SALT.compare_exchange(0, random, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => random,
+        Err(first) => first,
+    }
+}
+
+#[inline]
+pub fn encode(tag: Tag, slot: u32, generation: u32) -> Handle {
+    let generation = generation & GENERATION_MAX;
+    let raw = (tag as u64) << TAG_SHIFT | u64::from(generation) << SLOT_BITS | u64::from(slot);
+    let mixed = (raw ^ salt()).wrapping_mul(MIX);
+    mixed ^ mixed >> 32
+}
+
+#[inline]
+fn unmix(handle: Handle) -> u64 {
+    let mixed = handle ^ handle >> 32;
+    mixed.wrapping_mul(UNMIX) ^ salt()
+}
+
+/// Slot and generation, when the value has the form of a handle of this type.
+#[inline]
+pub fn decode(tag: Tag, handle: Handle) -> Option<(u32, u32)> {
+    let raw = unmix(handle);
+    (raw >> TAG_SHIFT == tag as u64).then_some((raw as u32, (raw >> SLOT_BITS) as u32 & GENERATION_MAX))
+}
+
+/// Why a value is no handle of a live object of this type.
+#[cold]
+pub fn invalid(tag: Tag, handle: Handle) -> crate::error::Error {
+    let name = tag.name();
+    let message = if handle == 0 {
+        format!("the {name} handle is NULL")
+    } else {
+        match Tag::of(unmix(handle) >> TAG_SHIFT) {
+            Some(actual) if actual == tag => {
+                format!(
+                    "the {name} handle {handle:#x} is stale: its {name} was released, removed or shut down"
+                )
+            }
+            Some(actual) => format!("the handle {handle:#x} is of type {}, not {name}", actual.name()),
+            None => format!(
+                "{handle:#x} is not a {name} handle of this library: it was never one, or another copy of the library made it"
+            ),
+        }
+    };
+    crate::error::Error::new(crate::error::Status::InvalidHandle, message)
+}
