@@ -160,13 +160,15 @@ impl Stream {
             return End::Over(None);
         }
         let Ok(driver) = runtime::driver() else { return End::Over(None) };
-        let event = self.mark(driver, last);
-        if self.device.is_lost() {
-            return End::Over(None);
-        }
-        // Whoever destroyed it without a mark would not know when the blocks that it used can be freed, and would
-        // break a capture.
-        let Some(event) = event else { return End::Unmarked };
+        let event = match self.mark(driver, last) {
+            Ok(Some(event)) => Some(event),
+            // After a fault no work of it will ever run again.
+            Err(f) if f.is_sticky() => None,
+            _ if self.device.is_lost() => return End::Over(None),
+            // Whoever destroyed it now would not know when the blocks that it used can be freed, and would break a
+            // capture.
+            _ => return End::Unmarked,
+        };
         if self.owned
             && let Err(f) = driver.destroy_stream(self.native)
             && !self.device.notice(driver, f)
@@ -178,23 +180,27 @@ impl Stream {
                 driver.describe(f)
             );
         }
-        End::Over(Some(event))
+        End::Over(event)
     }
 
-    /// An event behind all work so far on `last`.
-    fn mark(&self, driver: &'static Driver, last: RawStream) -> Option<RawEvent> {
-        let _context = self.device.enter(driver).ok()?;
-        let _relaxed = driver.relax_capture().ok()?;
-        if is_capturing(driver, last).unwrap_or(true) {
-            return None;
+    /// An event behind all work so far on `last`; `None` when there can be none now.
+    fn mark(
+        &self,
+        driver: &'static Driver,
+        last: RawStream,
+    ) -> std::result::Result<Option<RawEvent>, Failure> {
+        let Ok(_context) = self.device.enter(driver) else { return Ok(None) };
+        let _relaxed = driver.relax_capture()?;
+        if is_capturing(driver, last)? {
+            return Ok(None);
         }
-        let event = take_event(self.device, driver).ok()?;
+        let Ok(event) = take_event(self.device, driver) else { return Ok(None) };
         match driver.record_event(event, last) {
-            Ok(()) => Some(event),
+            Ok(()) => Ok(Some(event)),
             Err(f) => {
                 self.device.notice(driver, f);
                 give_event(self.device, event);
-                None
+                Err(f)
             }
         }
     }
@@ -369,8 +375,9 @@ pub fn release(handle: Handle) -> Result<()> {
         if stream.owned
             && let Ok(driver) = runtime::driver()
             && stream.enter_context(driver).is_ok()
+            && stream.is_capturing(driver) == Ok(true)
         {
-            stream.refuse_capture(driver, "destroying the stream")?;
+            return Err(in_capture(&stream, "destroying the stream"));
         }
         if current::is_default_of(&stream, handle) {
             fail!(

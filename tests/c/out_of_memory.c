@@ -151,6 +151,18 @@ TEST(what_a_pool_keeps_is_given_back)
     CHECK_NOTHING_LEFT();
 }
 
+/* A block is freed on a busy stream, and what has no room beside it is served when the stream is done. */
+static void check_served_after_free(void *block, warp_memory_kind kind, warp_stream *stream, struct delayed *delayed)
+{
+    void *ptr = NULL;
+    CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+    CHECK_STATUS(try_alloc(gpu(0), 6 * GIB, kind, NULL, &ptr), WARP_SUCCESS);
+    pthread_join(delayed->thread, NULL);
+    CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
+    CHECK_STATUS(warp_device_synchronize(gpu(0)), WARP_SUCCESS);
+}
+
 TEST(parked_blocks_are_waited_for)
 {
     static const warp_memory_kind kinds[] = {WARP_MEMORY_CUDA_DEVICE, WARP_MEMORY_CUDA_MEMPOOL};
@@ -158,15 +170,10 @@ TEST(parked_blocks_are_waited_for)
     SIM(warpsim_auto_release)(0);
     for (k = 0; k < 2; ++k) {
         warp_stream *stream = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
-        void *parked = block_on(gpu(0), 6 * GIB, WARP_MEMORY_CUDA_DEVICE, stream), *ptr = NULL;
+        void *parked = block_on(gpu(0), 6 * GIB, WARP_MEMORY_CUDA_DEVICE, stream);
         struct delayed delayed;
         busy_for(&delayed, stream, 100);
-        CHECK_STATUS(warp_free(parked), WARP_SUCCESS);
-        CHECK_STATUS(try_alloc(gpu(0), 6 * GIB, kinds[k], NULL, &ptr), WARP_SUCCESS);
-        pthread_join(delayed.thread, NULL);
-        CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
-        CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
-        CHECK_STATUS(warp_device_synchronize(gpu(0)), WARP_SUCCESS);
+        check_served_after_free(parked, kinds[k], stream, &delayed);
     }
     SIM(warpsim_auto_release)(1);
     CHECK_NOTHING_LEFT();
@@ -181,17 +188,12 @@ TEST(frees_in_stream_order_are_waited_for)
     for (k = 0; k < 2; ++k)
         for (twice = 0; twice < 2; ++twice) {
             warp_stream *stream = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
-            void *freed = block_on(gpu(0), 6 * GIB, WARP_MEMORY_CUDA_MEMPOOL, twice ? NULL : stream), *ptr = NULL;
+            void *freed = block_on(gpu(0), 6 * GIB, WARP_MEMORY_CUDA_MEMPOOL, twice ? NULL : stream);
             struct delayed delayed;
             busy_for(&delayed, stream, 100);
             if (twice) /* goes back behind both streams */
                 CHECK_STATUS(warp_pointer_record_stream(freed, stream), WARP_SUCCESS);
-            CHECK_STATUS(warp_free(freed), WARP_SUCCESS);
-            CHECK_STATUS(try_alloc(gpu(0), 6 * GIB, kinds[k], NULL, &ptr), WARP_SUCCESS);
-            pthread_join(delayed.thread, NULL);
-            CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
-            CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
-            CHECK_STATUS(warp_device_synchronize(gpu(0)), WARP_SUCCESS);
+            check_served_after_free(freed, kinds[k], stream, &delayed);
         }
     SIM(warpsim_auto_release)(1);
     CHECK_NOTHING_LEFT();

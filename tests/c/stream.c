@@ -437,6 +437,23 @@ PROCESS_TEST(a_stream_whose_end_is_not_marked_is_still_waited_for)
     }
 }
 
+PROCESS_TEST(a_stream_of_a_faulted_context_ends)
+{
+    warp_stream *stream;
+    void *block;
+    uint64_t destroyed;
+    start_on("h200x2");
+    stream = create(device("cuda:1"), WARP_STREAM_NON_BLOCKING);
+    block = alloc_on(device("cuda:1"), stream, WARP_MEMORY_CUDA_DEVICE);
+    destroyed = SIMULATOR(warpsim_call_count)("cuStreamDestroy_v2");
+    SIMULATOR(warpsim_fail)("cuStreamIsCapturing", 0, 700);
+    CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(warpsim_call_count)("cuStreamDestroy_v2"), destroyed + 1);
+    CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+    SIMULATOR(warpsim_fail_clear)();
+    check_clean();
+}
+
 PROCESS_TEST(what_would_break_a_capture_is_refused_before_the_driver_sees_it)
 {
     warp_stream *stream;
