@@ -124,12 +124,14 @@ impl World {
         Ok(handle)
     }
 
-    /// The real driver answers calls with streams and events of an ended context from memory that it has freed. That
-    /// goes well until the next context is made.
+    /// The real driver answers calls with streams of an ended context from memory that it has freed. That goes well
+    /// until the next context is made. Its events then still know that their context is none.
     fn forget_orphans(&mut self) {
         let World { stream_handles, streams, events, .. } = self;
         stream_handles.retain(|number| streams.contains_key(number));
-        events.retain(|event| !event.orphaned());
+        for (_, event) in events.iter_mut().filter(|(_, event)| event.orphaned()) {
+            event.forget();
+        }
     }
 
     /// Ends a context's life: its memory goes with it, except for what came from pools, which are the device's; its

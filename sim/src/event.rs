@@ -11,6 +11,8 @@ pub const INTERPROCESS: u32 = 4;
 
 /// `context_id` of an event whose context has ended.
 pub const ORPHANED: u64 = 0;
+/// The same once another context was made.
+const FORGOTTEN: u64 = u64::MAX;
 
 /// An event. Before its first record it counts as done.
 pub struct Event {
@@ -29,14 +31,21 @@ impl Event {
     pub fn orphaned(&self) -> bool {
         self.context_id == ORPHANED
     }
+
+    /// Another context was made since its own ended.
+    pub fn forget(&mut self) {
+        self.context_id = FORGOTTEN;
+    }
 }
 
 impl World {
     /// # Errors
-    /// Invalid handle for none or a destroyed one, context is destroyed for an orphan.
+    /// Invalid handle for none or a destroyed one, context is destroyed for an orphan, invalid context for a forgotten
+    /// one.
     pub fn event(&self, handle: u64) -> Result<&Event, Code> {
         match self.events.get(handle) {
             Some(event) if event.orphaned() => Err(codes::CONTEXT_IS_DESTROYED),
+            Some(event) if event.context_id == FORGOTTEN => Err(codes::INVALID_CONTEXT),
             Some(event) => Ok(event),
             None => Err(codes::INVALID_HANDLE),
         }

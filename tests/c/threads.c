@@ -99,7 +99,11 @@ static void verify(struct worker *worker, const struct block *block)
     CHECK_EQ_U64(info.size, block->size);
     CHECK_EQ_I64(info.kind, block->kind);
     CHECK_EQ_PTR(info.device, block->device);
-    CHECK_EQ_U64(find_pattern(block->ptr, block->size, block->seed), block->size);
+    if (find_pattern(block->ptr, block->size, block->seed) != block->size) {
+        printf("    %" PRIu64 " bytes of kind %d on cuda:%d do not hold what was written\n", block->size, (int)block->kind,
+               info.ordinal);
+        CHECK(!"the block holds what was written to it");
+    }
 }
 
 /* Copies one block's beginning over another's, in whichever stream. */
@@ -114,13 +118,20 @@ static void copy_between(struct worker *worker, struct block *to, const struct b
         stream = stream_for(worker, from->device);
     CHECK_STATUS(warp_memory_copy(to->ptr, from->ptr, size, stream), WARP_SUCCESS);
     if (!is_host(to->kind) || !is_host(from->kind)) {
+        /* Without a stream it goes on one of the GPU whose own memory an end is: managed memory is every GPU's. */
+        int from_own = !is_host(from->kind) && from->kind != WARP_MEMORY_CUDA_MANAGED;
+        int to_first = !is_host(to->kind) && (to->kind != WARP_MEMORY_CUDA_MANAGED || !from_own);
         if (stream == NULL)
-            stream = stream_of(!is_host(to->kind) ? to->device : from->device);
+            stream = stream_of(to_first ? to->device : from->device);
         CHECK_STATUS(warp_stream_synchronize(stream), WARP_SUCCESS);
     }
     bytes = (unsigned char *)malloc((size_t)size);
     copy_now(bytes, to->ptr, size, NULL);
-    CHECK_EQ_U64(pattern_ends(bytes, size, from->seed), size);
+    if (pattern_ends(bytes, size, from->seed) != size) {
+        printf("    %" PRIu64 " bytes of kind %d on cuda:%d, copied to kind %d on cuda:%d, are not what came from there\n",
+               size, (int)from->kind, pointer_info(from->ptr).ordinal, (int)to->kind, pointer_info(to->ptr).ordinal);
+        CHECK(!"the copy holds what its source does");
+    }
     free(bytes);
     put_pattern(to->ptr, to->size, to->seed);
     if (!is_host(to->kind))

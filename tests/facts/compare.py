@@ -24,6 +24,8 @@ PROBES = [
     ("driver_probe3.cpp", "driver_facts3_h200x2.txt", "h200x2", "c++",
      ["-O1", "-std=c++17", "-DBUSY_BYTES=(1<<20)"], []),
     ("driver_probe4.cpp", "driver_facts4_h200.txt", "h200", "c++", ["-O1", "-std=c++17"], []),
+    ("driver_probe5.cpp", "driver_facts5_h200.txt", "h200", "c++",
+     ["-O1", "-std=c++17", "-DBUSY_BYTES=(1<<20)"], []),
 ]
 
 

@@ -204,6 +204,7 @@ class Processes(unittest.TestCase):
         self.assertEqual(finished.returncode, 0, finished.stdout)
         return finished.stdout
 
+    @unittest.skipUnless("WARPMEM_LIBCUDA" in os.environ, "only the simulated driver can be told to fail")
     def test_messages_come_through_a_callback(self):
         said = self.check(
             """
