@@ -19,6 +19,8 @@ use crate::thread;
 pub struct FreeOptions<'a> {
     pub size: Option<u64>,
     pub alignment: Option<u64>,
+    /// In whose context the block was made: once that is gone the address may be that of another block.
+    pub home: Option<&'static Device>,
     /// A stream that used the block, added to those that are known.
     pub stream: Option<&'a Entered<Stream>>,
 }
@@ -64,6 +66,11 @@ fn keep(record: Record) {
 
 #[inline]
 fn check(record: &Record, options: &FreeOptions<'_>) -> Result<()> {
+    if let Some(home) = options.home
+        && super::owner_of(record).is_none_or(|owner| !std::ptr::eq(owner, home))
+    {
+        fail!(UnknownPointer, "the block at {:#x} is another one by now; nothing was freed", record.base());
+    }
     if let Some(size) = options.size
         && size != record.size()
     {
