@@ -41,6 +41,8 @@ struct Parked {
     record: Record,
     native: Native,
     waits: Vec<Wait>,
+    /// How often the driver refused to take it back.
+    refusals: u32,
 }
 
 /// The oldest first.
@@ -49,6 +51,9 @@ static QUEUE: Mutex<VecDeque<Parked>> = Mutex::new(VecDeque::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Blocks that were parked and are given back.
 static GIVEN_BACK: AtomicU64 = AtomicU64::new(0);
+
+/// As often as a block is offered to a driver that refuses it.
+const OFFERS: u32 = 16;
 
 /// As many blocks as one call looks at, so that it takes a bounded time however many are parked.
 const LOOK_AT: usize = 16;
@@ -199,9 +204,21 @@ pub fn free_after(
     if waits.is_empty() {
         return finish(driver, owner, record, native).inspect_err(|_| native.keep(record));
     }
-    COUNT.fetch_add(1, Ordering::Release);
-    QUEUE.lock().push_back(Parked { owner, record: *record, native, waits });
+    park(Parked { owner, record: *record, native, waits, refusals: 0 });
     Ok(())
+}
+
+fn park(parked: Parked) {
+    COUNT.fetch_add(1, Ordering::Release);
+    QUEUE.lock().push_back(parked);
+}
+
+/// Keeps a block that the driver refused and that nobody else will free, to be offered again by later calls. The uses
+/// are those that the free did not take.
+#[cold]
+pub fn offer_again(owner: &'static Device, record: &Record, uses: Vec<Use>) {
+    let waits = uses.into_iter().map(|of| Wait { of, event: None }).collect();
+    park(Parked { owner, record: *record, native: builtin::take_native(record), waits, refusals: 1 });
 }
 
 /// Frees a pool block that several streams used: the driver does the waiting, on a stream of ours. Its result
@@ -324,6 +341,11 @@ fn look(at_most: usize) {
         if owner.is_lost() {
             give_back_lost(driver, owner, &parked.record, parked.native);
         } else if let Err(error) = finish(driver, owner, &parked.record, parked.native) {
+            parked.refusals += 1;
+            if parked.refusals < OFFERS {
+                QUEUE.lock().push_back(parked);
+                continue;
+            }
             log!(
                 Error,
                 "{} bytes at {:#x}, freed while a stream used them, could not be given back later: {error}",

@@ -84,8 +84,11 @@ impl Drop for Storage {
         match std::mem::replace(&mut self.owner, Owner::Lender) {
             Owner::Lender => {}
             Owner::Library => {
-                let options =
-                    FreeOptions { size: Some(self.capacity), home: Some(self.home), ..FreeOptions::default() };
+                let options = FreeOptions {
+                    size: Some(self.capacity),
+                    home: Some(self.home),
+                    ..FreeOptions::default()
+                };
                 if let Err(error) = alloc::free(self.address, &options)
                     && !self.home.is_lost()
                 {
@@ -113,9 +116,16 @@ impl Storage {
         if self.kind != Kind::Host && (runtime::is_forked() || runtime::is_exiting()) {
             return;
         }
-        let current = (self.device.is_cuda() && !self.device.is_lost())
-            .then(|| runtime::driver().and_then(|driver| self.device.enter(driver)).ok());
+        let driver = runtime::driver().ok();
+        let before = driver.and_then(|driver| driver.current_context().ok());
+        let current = driver
+            .filter(|_| self.device.is_cuda() && !self.device.is_lost())
+            .and_then(|driver| self.device.enter(driver).ok());
         call_out("the deleter of a wrapped array", || deleter(self.capacity));
         drop(current);
+        // A deleter may have made another context current, and the guard knows only of its own change.
+        if let (Some(driver), Some(before)) = (driver, before) {
+            driver.put_back_context(before);
+        }
     }
 }

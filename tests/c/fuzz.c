@@ -54,6 +54,7 @@ struct fuzz {
     struct block blocks[BLOCKS];
     warp_stream *streams[STREAMS];
     struct array arrays[ARRAYS];
+    struct storage *gone[ARRAYS];
     void *junk[JUNK];
     struct storage *storages;
 };
@@ -374,7 +375,7 @@ static void give_stream(struct fuzz *f)
     uint64_t i = below(f, STREAMS);
     warp_stream *stream = f->streams[i];
     if (stream == NULL || one_in(f, 10)) {
-        CALL(f, warp_stream_release(one_in(f, 3) ? (void *)some_array(f) : one_in(f, 2) ? f->junk[below(f, JUNK)] : NULL));
+        CALL(f, warp_stream_release(one_in(f, 3) ? (void *)f->arrays[below(f, ARRAYS)].handle : one_in(f, 2) ? f->junk[below(f, JUNK)] : NULL));
         return;
     }
     if (CALL(f, warp_stream_release(stream)) == WARP_SUCCESS) {
@@ -656,7 +657,7 @@ static void give_array(struct fuzz *f)
     uint64_t i = below(f, ARRAYS);
     struct array was = f->arrays[i];
     if (was.handle == NULL || one_in(f, 10)) {
-        CALL(f, warp_array_release(one_in(f, 3) ? (void *)some_stream(f) : one_in(f, 2) ? f->junk[below(f, JUNK)] : NULL));
+        CALL(f, warp_array_release(one_in(f, 3) ? (void *)f->streams[below(f, STREAMS)] : one_in(f, 2) ? f->junk[below(f, JUNK)] : NULL));
         return;
     }
     f->arrays[i].handle = NULL;
@@ -836,7 +837,14 @@ static void forget_lost(struct fuzz *f, const unsigned long long *ids)
     int i;
     for (i = 0; i < ARRAYS; ++i) {
         struct array *array = &f->arrays[i];
-        if (array->handle == NULL || array->storage->block < 0)
+        /* Page-locked memory counts as the CPU's until its record goes. */
+        warp_array_info info;
+        memset(&info, 0, sizeof info);
+        info.struct_size = sizeof info;
+        if (array->handle == NULL)
+            continue;
+        CHECK_STATUS(warp_array_get_info(array->handle, &info), WARP_SUCCESS);
+        if (array->storage->block < 0 && (array->storage->base == NULL || info.kind != WARP_MEMORY_PINNED))
             continue;
         CHECK_STATUS(warp_array_release(array->handle), WARP_SUCCESS);
         array->handle = NULL;
@@ -924,17 +932,25 @@ static void random_call(struct fuzz *f)
         SIMULATOR(cuCtxSetCurrent)(one_in(f, 2) ? NULL : driver_primary((int32_t)below(f, 2)));
 }
 
-/* After a shutdown all arrays are gone, and the handles stale. */
-static void forget_arrays(struct fuzz *f)
+/* With a shutdown all handles of arrays become stale, and their memory is given back: what is called meanwhile must know
+ * the one, and the other is known when it has returned. */
+static void forget_handles(struct fuzz *f)
 {
     int i;
     for (i = 0; i < ARRAYS; ++i) {
-        if (f->arrays[i].handle == NULL)
-            continue;
-        discard(f, f->arrays[i].handle);
+        f->gone[i] = f->arrays[i].handle != NULL ? f->arrays[i].storage : NULL;
+        if (f->gone[i] != NULL)
+            discard(f, f->arrays[i].handle);
         f->arrays[i].handle = NULL;
-        array_gone(f, f->arrays[i].storage, "warp_shutdown");
     }
+}
+
+static void forget_storages(struct fuzz *f)
+{
+    int i;
+    for (i = 0; i < ARRAYS; ++i)
+        if (f->gone[i] != NULL)
+            array_gone(f, f->gone[i], "warp_shutdown");
 }
 
 static void check_storages(struct fuzz *f)
@@ -949,10 +965,12 @@ static void end_life(int thread_count)
 {
     struct fuzz *f = &threads[0];
     int i;
+    for (i = 0; i < thread_count; ++i)
+        forget_handles(&threads[i]);
     if (CALL(f, warp_shutdown()) != WARP_SUCCESS)
         wrong(f, "not shut down", "warp_shutdown");
     for (i = 0; i < thread_count; ++i) {
-        forget_arrays(&threads[i]);
+        forget_storages(&threads[i]);
         check_storages(&threads[i]);
     }
     for (i = 0; i < 50 && thread_count == 1; ++i)
