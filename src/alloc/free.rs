@@ -247,10 +247,8 @@ fn take_uses(record: &mut Record) -> Vec<Use> {
 }
 
 /// The context that the block was made in is gone, and the work of its streams with it.
-fn release_lost(driver: &'static Driver, lost: &'static Device, record: &Record) -> Result<()> {
-    let native = builtin::take_native(record);
-    if let Ok(_relaxed) = driver.relax_capture() {
-        parked::give_back_lost(driver, lost, record, native);
-    }
+fn release_lost(driver: &'static Driver, lost: &'static Device, record: &mut Record) -> Result<()> {
+    let uses = take_uses(record);
+    parked::free_lost(driver, lost, record, uses);
     Ok(())
 }

@@ -81,30 +81,40 @@ fn give_back(
 /// How a block is given back whose owner's context is gone. Its plain memory went with it; a pool is the GPU's and
 /// keeps its blocks, which another context of that GPU can give back.
 #[cold]
-pub fn give_back_lost(driver: &'static Driver, lost: &Device, record: &Record, native: Native) {
+fn give_back_lost(driver: &'static Driver, lost: &Device, record: &Record, native: Native) -> Result<()> {
     if Kind::of_record(record) != Kind::CudaMempool {
-        return;
+        return Ok(());
     }
+    let mut refused = lost.lost_error();
     for heir in device::heirs_of(lost) {
-        let Ok(_context) = heir.enter(driver) else { continue };
-        match give_back(driver, heir, record, native) {
-            Ok(()) => return,
-            Err(f) if f.is_driver_gone() => return,
-            // This one died meanwhile.
-            Err(f) if heir.notice(driver, f) => {}
-            Err(f) => {
-                log!(
-                    Error,
-                    "{} bytes of the pool of lost device \"{}\" at {:#x} could not be given back: {}",
-                    record.size(),
-                    lost.alias(),
-                    record.base(),
-                    driver.describe(f)
-                );
-                return;
-            }
+        let given = heir.enter(driver).and_then(|_context| match give_back(driver, heir, record, native) {
+            Err(f) if !f.is_driver_gone() => Err(heir.error(driver, f)),
+            _ => Ok(()),
+        });
+        match given {
+            Ok(()) => return Ok(()),
+            Err(error) => refused = error,
         }
     }
+    Err(refused)
+}
+
+/// Frees a block whose owner's context is gone, after what other GPUs still do with it.
+#[cold]
+pub fn free_lost(driver: &'static Driver, lost: &'static Device, record: &Record, uses: Vec<Use>) {
+    let native = builtin::take_native(record);
+    if Kind::of_record(record) != Kind::CudaMempool {
+        uses.into_iter().for_each(Use::let_go);
+        return;
+    }
+    let mut waits: Vec<Wait> = uses.into_iter().map(|of| Wait { of, event: None }).collect();
+    if let Ok(_relaxed) = driver.relax_capture() {
+        settle_waits(driver, &mut waits);
+        if waits.is_empty() && give_back_lost(driver, lost, record, native).is_ok() {
+            return;
+        }
+    }
+    park(Parked { owner: lost, record: *record, native, waits, refusals: 0 });
 }
 
 static RECLAIM: PerDevice<Mutex<Option<RawStream>>> = PerDevice::new();
@@ -284,10 +294,7 @@ fn finish(driver: &'static Driver, owner: &'static Device, record: &Record, nati
     match give_back(driver, owner, record, native) {
         Ok(()) => Ok(()),
         Err(f) if f.is_driver_gone() => Ok(()),
-        Err(f) if owner.notice(driver, f) => {
-            give_back_lost(driver, owner, record, native);
-            Ok(())
-        }
+        Err(f) if owner.notice(driver, f) => give_back_lost(driver, owner, record, native),
         Err(f) => Err(owner.error(driver, f)),
     }
 }
@@ -338,9 +345,12 @@ fn look(at_most: usize) {
             QUEUE.lock().push_back(parked);
             continue;
         }
-        if owner.is_lost() {
-            give_back_lost(driver, owner, &parked.record, parked.native);
-        } else if let Err(error) = finish(driver, owner, &parked.record, parked.native) {
+        let given = if owner.is_lost() {
+            give_back_lost(driver, owner, &parked.record, parked.native)
+        } else {
+            finish(driver, owner, &parked.record, parked.native)
+        };
+        if let Err(error) = given {
             parked.refusals += 1;
             if parked.refusals < OFFERS {
                 QUEUE.lock().push_back(parked);
@@ -348,8 +358,9 @@ fn look(at_most: usize) {
             }
             log!(
                 Error,
-                "{} bytes at {:#x}, freed while a stream used them, could not be given back later: {error}",
+                "{} bytes of \"{}\" at {:#x}, freed before, could not be given back: {error}",
                 parked.record.size(),
+                owner.alias(),
                 parked.record.base()
             );
         }

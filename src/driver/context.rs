@@ -64,7 +64,7 @@ impl Driver {
 
     /// Makes `context` current again after foreign code may have changed that.
     pub fn put_back_context(&self, context: RawContext) {
-        if self.current_context().is_ok_and(|current| current != context) {
+        if !self.current_context().is_ok_and(|current| current == context) {
             // SAFETY: a context handle that was current before, or NULL; a destroyed one is refused.
             let _ = unsafe { self.table.cuCtxSetCurrent(context.0.cast()) };
         }

@@ -16,6 +16,8 @@
 #include <pthread.h>
 #include <time.h>
 
+uint32_t cuCtxSynchronize(void);
+
 #define BLOCKS 48
 #define STREAMS 12
 #define ARRAYS 48
@@ -281,6 +283,8 @@ static void take_block(struct fuzz *f)
         wrong(f, "zero bytes have an address", "warp_alloc");
     block->ptr = ptr;
     block->size = size;
+    if (tracing)
+        fprintf(stderr, "    a block at %p\n", ptr);
     block->wrapped = 0;
     {
         GIVEN(warp_pointer_info, info);
@@ -464,6 +468,8 @@ static void put_array(struct fuzz *f, warp_status status, warp_array *array, str
         storage = new_storage(f);
         if (CALL(f, warp_array_get_info(array, &info.it)) == WARP_SUCCESS && info.it.is_owned)
             storage->base = info.it.data;
+        if (tracing && storage->base != NULL)
+            fprintf(stderr, "    an array of %" PRIu64 " bytes of kind %d at %p\n", info.it.capacity, info.it.kind, storage->base);
     } else if (storage->arrays++ < 0) {
         wrong(f, "a view of nothing", what);
     }
@@ -803,7 +809,7 @@ static void plan_failure(struct fuzz *f)
         "cuMemAllocFromPoolAsync", "cuMemAllocManaged", "cuMemHostAlloc", "cuMemFree_v2", "cuMemFreeAsync", "cuMemFreeHost",
         "cuMemcpyAsync", "cuMemcpyPeerAsync", "cuMemsetD8Async", "cuMemsetD16Async", "cuMemsetD32Async", "cuStreamQuery",
         "cuEventCreate", "cuEventRecord", "cuEventQuery", "cuStreamWaitEvent", "cuStreamSynchronize", "cuPointerGetAttributes",
-        "cuStreamCreateWithPriority", "cuStreamDestroy_v2", "cuStreamGetId", "cuCtxGetStreamPriorityRange", "cuCtxGetId",
+        "cuStreamCreateWithPriority", "cuStreamGetId", "cuCtxGetStreamPriorityRange", "cuCtxGetId",
         "cuDevicePrimaryCtxGetState", "cuDevicePrimaryCtxRetain", "cuStreamGetCtx", "cuStreamGetFlags", "cuStreamGetPriority",
         "cuCtxSynchronize", "cuMemGetInfo_v2", "cuMemPoolTrimTo", "cuMemPoolGetAttribute", "cuDeviceGetMemPool", "cuCtxGetDevice"};
     static const uint32_t codes[] = {1, 2, 201, 600, 709, 719, 900, 999, 54321};
@@ -875,6 +881,15 @@ static void destroy_contexts(struct fuzz *f)
     disturbed = 1;
     SIMULATOR(warpsim_release_all)();
     SIMULATOR(cuCtxSetCurrent)(NULL);
+    /* The work of another GPU on memory of the context would be too late. */
+    for (i = 0; i < CONTEXTS; ++i) {
+        SIMULATOR(cuCtxSetCurrent)(foreign[i]);
+        SIMULATOR(cuCtxSynchronize)();
+        SIMULATOR(cuCtxSetCurrent)(driver_primary((int32_t)i));
+        SIMULATOR(cuCtxSynchronize)();
+    }
+    SIMULATOR(cuCtxSetCurrent)(NULL);
+    i = below(f, CONTEXTS);
     if (one_in(f, 2)) {
         for (i = 0; i < NATIVES; ++i)
             natives[i] = NULL; /* they go with it */
@@ -891,6 +906,15 @@ static void destroy_contexts(struct fuzz *f)
         fprintf(stderr, "[%d] contexts were destroyed\n", f->number);
     for (i = 0; i < THREADS; ++i)
         forget_lost(&threads[i], ids);
+    /* What is lost is found out when it is looked up. */
+    for (i = 0; i < 8; ++i) {
+        warp_device *device = NULL;
+        warp_device_info info;
+        memset(&info, 0, sizeof info);
+        info.struct_size = sizeof info;
+        if (warp_device_get_at(7 - i, &device) == WARP_SUCCESS && warp_device_get_info(device, &info) == WARP_SUCCESS)
+            warp_device_get(info.alias, &device);
+    }
 }
 
 static void make_natives(void)
@@ -1064,6 +1088,7 @@ static void begin(int thread_count, int shares)
 /* Everything is given back, and then nothing is left with the driver but what it refused to take. */
 static void finish(int thread_count)
 {
+    static const char *const kinds[] = {"default", "pool", "pinned", "managed"};
     char said[300];
     size_t i;
     int t, tries;
@@ -1108,6 +1133,9 @@ static void finish(int thread_count)
     }
     CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
     printf(" (%d kept)", kept_by_the_driver);
+    if (SIMULATOR(warpsim_live_count)("*") > (size_t)kept_by_the_driver)
+        for (i = 0; i < sizeof kinds / sizeof *kinds; ++i)
+            printf("\n    %zu %s blocks are left", SIMULATOR(warpsim_live_count)(kinds[i]), kinds[i]);
     CHECK(SIMULATOR(warpsim_live_count)("*") <= (size_t)kept_by_the_driver);
     CHECK(SIMULATOR(warpsim_live_count)("stream") <= (size_t)kept_by_the_driver + 200);
     for (i = 0; i < SIMULATOR(warpsim_violation_count)() && i < 5; ++i) {
