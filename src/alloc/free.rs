@@ -19,6 +19,9 @@ use crate::thread;
 pub struct FreeOptions<'a> {
     pub size: Option<u64>,
     pub alignment: Option<u64>,
+    /// For a block that only the caller knows: in whose context it was made, since once that is gone the address may be
+    /// that of another block. When the driver refuses such a block, later calls offer it again, and the free succeeds.
+    pub home: Option<&'static Device>,
     /// A stream that used the block, added to those that are known.
     pub stream: Option<&'a Entered<Stream>>,
 }
@@ -46,7 +49,19 @@ pub fn free(ptr: u64, options: &FreeOptions<'_>) -> Result<()> {
         builtin::free_host(record.base());
     } else if !forked {
         // A forked child only forgets that it ever saw its parent's memory.
-        release(me, &mut record, options).inspect_err(|_| keep(record))?;
+        let refused = release(me, &mut record, options).err();
+        match (refused, super::owner_of(&record)) {
+            (None, _) => {}
+            // Of an array: nobody else knows the block.
+            (Some(_), Some(owner)) if options.home.is_some() => {
+                let uses = take_uses(&mut record);
+                parked::offer_again(owner, &record, uses);
+            }
+            (Some(error), _) => {
+                keep(record);
+                return Err(error);
+            }
+        }
     }
     statistics::count_free(me, &record);
     Ok(())
@@ -64,6 +79,11 @@ fn keep(record: Record) {
 
 #[inline]
 fn check(record: &Record, options: &FreeOptions<'_>) -> Result<()> {
+    if let Some(home) = options.home
+        && super::owner_of(record).is_none_or(|owner| !std::ptr::eq(owner, home))
+    {
+        fail!(UnknownPointer, "the block at {:#x} is another one by now; nothing was freed", record.base());
+    }
     if let Some(size) = options.size
         && size != record.size()
     {
@@ -199,18 +219,11 @@ fn release_after_all(
 ) -> Result<()> {
     let _context = owner.enter(driver)?;
     let _relaxed = driver.relax_capture().map_err(|f| owner.error(driver, f))?;
-    let mut after: Vec<Use> = Vec::new();
-    if record.flags() & HOLDS_STREAM != 0 {
-        after.push(Use::of_own_stream(record));
-    }
-    if record.flags() & USED_ELSEWHERE != 0 {
-        after.extend(uses::take(record.base()));
-    }
+    // The holds are the list's from here on, and gone when the free fails: then the uses were over.
+    let mut after = take_uses(record);
     if let Some(stream) = options.stream {
         after.push(Use::on(stream));
     }
-    // The holds are the list's from here on, and gone when the free fails: then the uses were over.
-    record.set_flags(record.flags() & !(HOLDS_STREAM | USED_ELSEWHERE | PER_THREAD));
     parked::poll();
     let free = if Kind::of_record(record) == Kind::CudaMempool {
         parked::free_pool_after
@@ -220,11 +233,22 @@ fn release_after_all(
     free(driver, owner, record, after)
 }
 
-/// The context that the block was made in is gone, and the work of its streams with it.
-fn release_lost(driver: &'static Driver, lost: &'static Device, record: &Record) -> Result<()> {
-    let native = builtin::take_native(record);
-    if let Ok(_relaxed) = driver.relax_capture() {
-        parked::give_back_lost(driver, lost, record, native);
+/// The uses of a removed record, its own stream's included, with their holds. It has none afterwards.
+fn take_uses(record: &mut Record) -> Vec<Use> {
+    let mut taken: Vec<Use> = Vec::new();
+    if record.flags() & HOLDS_STREAM != 0 {
+        taken.push(Use::of_own_stream(record));
     }
+    if record.flags() & USED_ELSEWHERE != 0 {
+        taken.extend(uses::take(record.base()));
+    }
+    record.set_flags(record.flags() & !(HOLDS_STREAM | USED_ELSEWHERE | PER_THREAD));
+    taken
+}
+
+/// The context that the block was made in is gone, and the work of its streams with it.
+fn release_lost(driver: &'static Driver, lost: &'static Device, record: &mut Record) -> Result<()> {
+    let uses = take_uses(record);
+    parked::free_lost(driver, lost, record, uses);
     Ok(())
 }

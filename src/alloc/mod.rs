@@ -309,9 +309,14 @@ impl Block {
         crate::device::at(self.0.device())
     }
 
+    /// The device in whose context it was made: for page-locked memory, which belongs to the CPU, a GPU.
+    pub fn home(&self) -> Option<&'static Device> {
+        owner_of(&self.0)
+    }
+
     /// The device whose context died with the block in it.
     pub fn lost(&self) -> Option<&'static Device> {
-        owner_of(&self.0).filter(|owner| owner.is_lost())
+        self.home().filter(|home| home.is_lost())
     }
 
     /// Bytes from the address to the block's end.

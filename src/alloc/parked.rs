@@ -41,6 +41,8 @@ struct Parked {
     record: Record,
     native: Native,
     waits: Vec<Wait>,
+    /// How often the driver refused to take it back.
+    refusals: u32,
 }
 
 /// The oldest first.
@@ -49,6 +51,9 @@ static QUEUE: Mutex<VecDeque<Parked>> = Mutex::new(VecDeque::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Blocks that were parked and are given back.
 static GIVEN_BACK: AtomicU64 = AtomicU64::new(0);
+
+/// As often as a block is offered to a driver that refuses it.
+const OFFERS: u32 = 16;
 
 /// As many blocks as one call looks at, so that it takes a bounded time however many are parked.
 const LOOK_AT: usize = 16;
@@ -76,30 +81,40 @@ fn give_back(
 /// How a block is given back whose owner's context is gone. Its plain memory went with it; a pool is the GPU's and
 /// keeps its blocks, which another context of that GPU can give back.
 #[cold]
-pub fn give_back_lost(driver: &'static Driver, lost: &Device, record: &Record, native: Native) {
+fn give_back_lost(driver: &'static Driver, lost: &Device, record: &Record, native: Native) -> Result<()> {
     if Kind::of_record(record) != Kind::CudaMempool {
-        return;
+        return Ok(());
     }
+    let mut refused = lost.lost_error();
     for heir in device::heirs_of(lost) {
-        let Ok(_context) = heir.enter(driver) else { continue };
-        match give_back(driver, heir, record, native) {
-            Ok(()) => return,
-            Err(f) if f.is_driver_gone() => return,
-            // This one died meanwhile.
-            Err(f) if heir.notice(driver, f) => {}
-            Err(f) => {
-                log!(
-                    Error,
-                    "{} bytes of the pool of lost device \"{}\" at {:#x} could not be given back: {}",
-                    record.size(),
-                    lost.alias(),
-                    record.base(),
-                    driver.describe(f)
-                );
-                return;
-            }
+        let given = heir.enter(driver).and_then(|_context| match give_back(driver, heir, record, native) {
+            Err(f) if !f.is_driver_gone() => Err(heir.error(driver, f)),
+            _ => Ok(()),
+        });
+        match given {
+            Ok(()) => return Ok(()),
+            Err(error) => refused = error,
         }
     }
+    Err(refused)
+}
+
+/// Frees a block whose owner's context is gone, after what other GPUs still do with it.
+#[cold]
+pub fn free_lost(driver: &'static Driver, lost: &'static Device, record: &Record, uses: Vec<Use>) {
+    let native = builtin::take_native(record);
+    if Kind::of_record(record) != Kind::CudaMempool {
+        uses.into_iter().for_each(Use::let_go);
+        return;
+    }
+    let mut waits: Vec<Wait> = uses.into_iter().map(|of| Wait { of, event: None }).collect();
+    if let Ok(_relaxed) = driver.relax_capture() {
+        settle_waits(driver, &mut waits);
+        if waits.is_empty() && give_back_lost(driver, lost, record, native).is_ok() {
+            return;
+        }
+    }
+    park(Parked { owner: lost, record: *record, native, waits, refusals: 0 });
 }
 
 static RECLAIM: PerDevice<Mutex<Option<RawStream>>> = PerDevice::new();
@@ -199,9 +214,21 @@ pub fn free_after(
     if waits.is_empty() {
         return finish(driver, owner, record, native).inspect_err(|_| native.keep(record));
     }
-    COUNT.fetch_add(1, Ordering::Release);
-    QUEUE.lock().push_back(Parked { owner, record: *record, native, waits });
+    park(Parked { owner, record: *record, native, waits, refusals: 0 });
     Ok(())
+}
+
+fn park(parked: Parked) {
+    COUNT.fetch_add(1, Ordering::Release);
+    QUEUE.lock().push_back(parked);
+}
+
+/// Keeps a block that the driver refused and that nobody else will free, to be offered again by later calls. The uses
+/// are those that the free did not take.
+#[cold]
+pub fn offer_again(owner: &'static Device, record: &Record, uses: Vec<Use>) {
+    let waits = uses.into_iter().map(|of| Wait { of, event: None }).collect();
+    park(Parked { owner, record: *record, native: builtin::take_native(record), waits, refusals: 1 });
 }
 
 /// Frees a pool block that several streams used: the driver does the waiting, on a stream of ours. Its result
@@ -267,10 +294,7 @@ fn finish(driver: &'static Driver, owner: &'static Device, record: &Record, nati
     match give_back(driver, owner, record, native) {
         Ok(()) => Ok(()),
         Err(f) if f.is_driver_gone() => Ok(()),
-        Err(f) if owner.notice(driver, f) => {
-            give_back_lost(driver, owner, record, native);
-            Ok(())
-        }
+        Err(f) if owner.notice(driver, f) => give_back_lost(driver, owner, record, native),
         Err(f) => Err(owner.error(driver, f)),
     }
 }
@@ -321,13 +345,22 @@ fn look(at_most: usize) {
             QUEUE.lock().push_back(parked);
             continue;
         }
-        if owner.is_lost() {
-            give_back_lost(driver, owner, &parked.record, parked.native);
-        } else if let Err(error) = finish(driver, owner, &parked.record, parked.native) {
+        let given = if owner.is_lost() {
+            give_back_lost(driver, owner, &parked.record, parked.native)
+        } else {
+            finish(driver, owner, &parked.record, parked.native)
+        };
+        if let Err(error) = given {
+            parked.refusals += 1;
+            if parked.refusals < OFFERS {
+                QUEUE.lock().push_back(parked);
+                continue;
+            }
             log!(
                 Error,
-                "{} bytes at {:#x}, freed while a stream used them, could not be given back later: {error}",
+                "{} bytes of \"{}\" at {:#x}, freed before, could not be given back: {error}",
                 parked.record.size(),
+                owner.alias(),
                 parked.record.base()
             );
         }

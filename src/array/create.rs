@@ -65,12 +65,13 @@ pub(super) fn allocate(
     let address = alloc::allocate(device, Request { size, ..request })?;
     let storage = match alloc::find(address) {
         Some(block) if address != 0 => {
-            Storage::new(device, address, size, (block.kind(), block.rule()), Owner::Library)
+            let home = block.home().unwrap_or(device);
+            Storage::new((device, home), address, size, (block.kind(), block.rule()), Owner::Library)
         }
         // Nothing was needed; it is of the kind that it would have been.
         _ => {
             let kind = alloc::kind_for(device, asked)?;
-            Storage::new(device, 0, 0, (kind, Rule::of_kind(kind)), Owner::Lender)
+            Storage::new((device, device), 0, 0, (kind, Rule::of_kind(kind)), Owner::Lender)
         }
     };
     Ok(Array::new(storage, dtype, layout))

@@ -4,6 +4,7 @@
 use crate::alloc::{self, FreeOptions, Kind, Rule};
 use crate::boundary::call_out;
 use crate::device::Device;
+use crate::error::Result;
 use crate::log::log;
 use crate::runtime;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +26,8 @@ pub struct Storage {
     /// Bytes from the address on.
     pub capacity: u64,
     pub device: &'static Device,
+    /// The device in whose context the memory was made: for page-locked memory a GPU.
+    home: &'static Device,
     pub kind: Kind,
     pub rule: Rule,
     owned: bool,
@@ -36,7 +39,7 @@ pub struct Storage {
 
 impl Storage {
     pub fn new(
-        device: &'static Device,
+        (device, home): (&'static Device, &'static Device),
         address: u64,
         capacity: u64,
         (kind, rule): (Kind, Rule),
@@ -46,6 +49,7 @@ impl Storage {
             address,
             capacity,
             device,
+            home,
             kind,
             rule,
             owned: matches!(owner, Owner::Library),
@@ -64,6 +68,11 @@ impl Storage {
         self.has_deleter
     }
 
+    /// An error when the memory went with its context. Its address may be that of somebody else's block by now.
+    pub fn require_present(&self) -> Result<()> {
+        if self.home.is_lost() { Err(self.home.lost_error()) } else { Ok(()) }
+    }
+
     /// The deleter will not be called.
     pub fn recall(&self) {
         self.recalled.store(true, Ordering::Relaxed);
@@ -75,8 +84,14 @@ impl Drop for Storage {
         match std::mem::replace(&mut self.owner, Owner::Lender) {
             Owner::Lender => {}
             Owner::Library => {
-                let options = FreeOptions { size: Some(self.capacity), ..FreeOptions::default() };
-                if let Err(error) = alloc::free(self.address, &options) {
+                let options = FreeOptions {
+                    size: Some(self.capacity),
+                    home: Some(self.home),
+                    ..FreeOptions::default()
+                };
+                if let Err(error) = alloc::free(self.address, &options)
+                    && !self.home.is_lost()
+                {
                     log!(
                         Error,
                         "the memory of an array, {} bytes at {:#x}, was not freed: {error}",
@@ -101,9 +116,16 @@ impl Storage {
         if self.kind != Kind::Host && (runtime::is_forked() || runtime::is_exiting()) {
             return;
         }
-        let current = (self.device.is_cuda() && !self.device.is_lost())
-            .then(|| runtime::driver().and_then(|driver| self.device.enter(driver)).ok());
+        let driver = runtime::driver().ok();
+        let before = driver.and_then(|driver| driver.current_context().ok());
+        let current = driver
+            .filter(|_| self.device.is_cuda() && !self.device.is_lost())
+            .and_then(|driver| self.device.enter(driver).ok());
         call_out("the deleter of a wrapped array", || deleter(self.capacity));
         drop(current);
+        // A deleter may have made another context current, and the guard knows only of its own change.
+        if let (Some(driver), Some(before)) = (driver, before) {
+            driver.put_back_context(before);
+        }
     }
 }

@@ -24,6 +24,7 @@ pub fn fill(array: &Array, (item, size): (u64, u64), stream: Option<&Entered<Str
     if array.layout.is_empty() {
         return Ok(());
     }
+    array.storage.require_present()?;
     set_items(array, &copy::read_pattern(item, size)?, stream)
 }
 
@@ -85,6 +86,8 @@ pub fn copy(
     if count == 0 {
         return Ok(());
     }
+    dest.storage.require_present()?;
+    src.storage.require_present()?;
     for (what, array, offset) in [("the source", src, src_offset), ("the destination", dest, dest_offset)] {
         if offset.checked_add(count).is_none_or(|end| end > array.count()) {
             fail!(
@@ -108,6 +111,9 @@ pub fn copy(
 /// if that is a GPU, else the source's.
 pub fn clone_to(src: &Array, device: &'static Device, mut request: Request<'_>) -> Result<Handle> {
     src.require_contiguous("the source")?;
+    if !src.layout.is_empty() {
+        src.storage.require_present()?;
+    }
     let stream = request.stream;
     if !device.is_cuda() && stream.is_some_and(|stream| stream.device().is_cuda()) {
         request.stream = None;

@@ -56,7 +56,9 @@ pub fn wrap(device: &'static Device, form: Form<'_>, external: External) -> Resu
         classify(device, address - reach.below, reach.below + capacity, kind)?
     };
     let owner = deleter.map_or(Owner::Lender, Owner::Deleter);
-    let array = Array::new(Storage::new(device, address, capacity, found, owner), form.dtype, layout);
+    let home = alloc::find(address).and_then(|block| block.home()).unwrap_or(device);
+    let storage = Storage::new((device, home), address, capacity, found, owner);
+    let array = Array::new(storage, form.dtype, layout);
     let storage = Arc::clone(&array.storage);
     ARRAYS.insert(array).inspect_err(|_| storage.recall())
 }

@@ -62,6 +62,14 @@ impl Driver {
         Ok(ContextGuard { driver: self, previous: Some(current) })
     }
 
+    /// Makes `context` current again after foreign code may have changed that.
+    pub fn put_back_context(&self, context: RawContext) {
+        if !self.current_context().is_ok_and(|current| current == context) {
+            // SAFETY: a context handle that was current before, or NULL; a destroyed one is refused.
+            let _ = unsafe { self.table.cuCtxSetCurrent(context.0.cast()) };
+        }
+    }
+
     /// Relaxes this thread's capture mode until the guard goes.
     #[inline]
     pub fn relax_capture(&self) -> Result<RelaxedCapture<'_>, Failure> {

@@ -267,6 +267,7 @@ pub unsafe extern "C" fn warp_free_with(ptr: *mut c_void, options: *const warp_f
         let nonzero = |value: u64| (value != 0).then_some(value);
         let stream = given(given_options.stream)?;
         let options = FreeOptions {
+            home: None,
             size: nonzero(given_options.size),
             alignment: nonzero(given_options.alignment),
             stream: stream.as_ref(),
