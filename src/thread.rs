@@ -13,16 +13,16 @@ use std::sync::atomic::{
 const PLACES: usize = 32;
 const COUNTS: usize = 32;
 
-#[repr(align(128))]
+#[repr(C, align(128))]
 pub struct Record {
-    /// Addresses of slots that a call of this thread is inside of; 0 is none.
-    inside: [AtomicUsize; PLACES],
     /// Which places are taken. Read and written by the thread itself only.
     taken: AtomicU32,
-    counts: [Count; COUNTS],
-    spares: [Spare; SPARES],
     taken_by_thread: AtomicBool,
     number: usize,
+    /// Addresses of slots that a call of this thread is inside of; 0 is none. The first are in the same cache line.
+    inside: [AtomicUsize; PLACES],
+    counts: [Count; COUNTS],
+    spares: [Spare; SPARES],
     next: AtomicPtr<Record>,
 }
 
@@ -109,7 +109,7 @@ impl Record {
     #[inline]
     fn spare(&self, slot: usize) -> &Spare {
         // Slots are tens of bytes apart.
-        &self.spares[(slot >> 5 ^ slot >> 9) % SPARES]
+        &self.spares[(slot >> 6 ^ slot >> 10) % SPARES]
     }
 
     #[cold]

@@ -41,10 +41,11 @@ pub fn free(ptr: u64, options: &FreeOptions<'_>) -> Result<()> {
         runtime::is_forked()
     };
     let me = thread::mine();
-    let mut record = match LEDGER.remove_as(me.number(), ptr, |record| check(record, options)) {
-        Ok(record) => record,
-        Err(refused) => return Err(why_not(ptr, refused)),
-    };
+    let mut record =
+        match LEDGER.remove_as(me.number(), ptr, |record| check(record, options).map_err(Box::new)) {
+            Ok(record) => record,
+            Err(refused) => return Err(why_not(ptr, refused)),
+        };
     if Kind::of_record(&record) == Kind::Host {
         builtin::free_host(record.base());
     } else if !forked {
@@ -113,9 +114,9 @@ fn wrong(record: &Record, what: &str, said: u64, is: u64) -> Error {
 }
 
 #[cold]
-fn why_not(ptr: u64, refused: RemoveError<Error>) -> Error {
+fn why_not(ptr: u64, refused: RemoveError<Box<Error>>) -> Error {
     match refused {
-        RemoveError::Refused(error) => error,
+        RemoveError::Refused(error) => *error,
         RemoveError::Interior(record) => error!(
             InteriorPointer,
             "{ptr:#x} lies {} bytes inside the block of {} bytes at {:#x}; nothing was freed: free the block's first address",

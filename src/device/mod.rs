@@ -22,25 +22,28 @@ use crate::runtime;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-/// One device. Never freed: records and calls refer to it for as long as the process lives.
+/// One device. Never freed: records and calls refer to it for as long as the process lives. What every call looks at is
+/// in its first cache line.
+#[repr(C, align(64))]
 pub struct Device {
+    context: AtomicPtr<std::ffi::c_void>,
+    context_id: AtomicU64,
+    pool: AtomicPtr<std::ffi::c_void>,
+    /// The life of the table that the handle belongs to.
+    life: AtomicU32,
     index: u16,
-    alias: String,
-    facts: DeviceFacts,
     cuda: bool,
     /// Registered from a context that somebody else owns.
     foreign: bool,
     /// Whether its handle is good.
     live: AtomicBool,
-    /// The life of the table that the handle belongs to.
-    life: AtomicU32,
     /// Its context died: what was allocated there is gone.
     lost: AtomicBool,
-    context: AtomicPtr<std::ffi::c_void>,
-    context_id: AtomicU64,
-    acquiring: Mutex<()>,
     mempool_enabled: AtomicBool,
-    pool: AtomicPtr<std::ffi::c_void>,
+    // What a call needs only when something is to be set up or told.
+    acquiring: Mutex<()>,
+    alias: String,
+    facts: DeviceFacts,
 }
 
 impl Device {

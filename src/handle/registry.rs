@@ -47,6 +47,8 @@ pub trait Object: Send + Sync + 'static {
     fn retire(&self) {}
 }
 
+/// What entering looks at, and the beginning of the value, is in one cache line.
+#[repr(C, align(64))]
 struct Slot<T> {
     state: AtomicU64,
     word: AtomicU64,

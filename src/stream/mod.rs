@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 static STREAMS: Registry<Stream> = Registry::new();
 
 /// A stream, ours or wrapped. The CPU's is a pseudo-stream: work on it has been done when the call returns.
+#[repr(C)]
 pub struct Stream {
     device: &'static Device,
     native: RawStream,

@@ -249,11 +249,12 @@ class Processes(unittest.TestCase):
                 def __del__(self):
                     assert library.warp_free(self.address) == SUCCESS
 
-            blocks = [Block(b"cuda:0"), Block(b"cpu"), Block(b"cuda:1")]
+            other = b"cuda:1" if device(library, b"cuda:1")[0] == SUCCESS else b"cuda:0"
+            blocks = [Block(b"cuda:0"), Block(b"cpu"), Block(other)]
             cycle = [Block(b"cuda:0")]
             cycle.append(cycle)
             status, leaked = alloc(library, b"cuda:0", 64)
-            freed, kept = alloc(library, b"cuda:0", 64)[1], Block(b"cuda:1")
+            freed, kept = alloc(library, b"cuda:0", 64)[1], Block(other)
             atexit.register(lambda: library.warp_free(freed))
             weakref.finalize(kept, library.warp_free, alloc(library, b"cpu", 64)[1])
             listen = Callback(lambda user, level, message: print("called at exit", message))
