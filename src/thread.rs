@@ -6,7 +6,8 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence,
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence,
+    fence,
 };
 
 /// As many objects as the nested calls of one thread can be inside of.
@@ -18,6 +19,9 @@ pub struct Record {
     /// Which places are taken. Read and written by the thread itself only.
     taken: AtomicU32,
     taken_by_thread: AtomicBool,
+    /// The kernel's number of its thread if that was ending already when it took the record, else 0: then nobody may
+    /// be told when the thread is gone.
+    ending: AtomicI32,
     number: usize,
     /// Addresses of slots that a call of this thread is inside of; 0 is none. The first are in the same cache line.
     inside: [AtomicUsize; PLACES],
@@ -147,6 +151,8 @@ static ALL: AtomicPtr<Record> = AtomicPtr::new(std::ptr::null_mut());
 
 thread_local! {
     static MINE: Cell<Option<&'static Record>> = const { Cell::new(None) };
+    /// Whether the thread has begun to run the destructors of its end.
+    static ENDING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The calling thread's record.
@@ -164,10 +170,35 @@ fn claim() -> &'static Record {
         .find(|record| {
             record.taken_by_thread.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         })
+        .or_else(take_over)
         .unwrap_or_else(make);
+    record.ending.store(if ENDING.get() { kernel_number() } else { 0 }, Ordering::Release);
     MINE.set(Some(record));
     give_back_at_exit(record);
     record
+}
+
+/// A record whose thread took it so late in its own end that the C library told us nothing any more.
+fn take_over() -> Option<&'static Record> {
+    all().find(|record| {
+        let thread = record.ending.load(Ordering::Acquire);
+        thread != 0
+            && record.taken_by_thread.load(Ordering::Acquire)
+            && is_gone(thread)
+            && record.ending.compare_exchange(thread, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    })
+}
+
+fn kernel_number() -> i32 {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::syscall(libc::SYS_gettid) as i32 }
+}
+
+/// Whether no thread of this process has the number. A number that was given again makes it look alive.
+fn is_gone(thread: i32) -> bool {
+    // SAFETY: signal 0 is sent to nobody; it only asks.
+    let answer = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, 0) };
+    answer != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
 }
 
 fn make() -> &'static Record {
@@ -179,6 +210,7 @@ fn make() -> &'static Record {
         counts: Default::default(),
         spares: Default::default(),
         taken_by_thread: AtomicBool::new(true),
+        ending: AtomicI32::new(0),
         next: AtomicPtr::new(std::ptr::null_mut()),
     }));
     let mut head = ALL.load(Ordering::Acquire);
@@ -231,8 +263,10 @@ fn give_back_at_exit(record: &'static Record) {
 
 unsafe extern "C" fn thread_ends(record: *mut std::ffi::c_void) {
     MINE.set(None);
+    ENDING.set(true);
     // SAFETY: the value set by `give_back_at_exit`, a leaked box.
     let record = unsafe { &*record.cast::<Record>() };
+    record.ending.store(0, Ordering::Relaxed);
     record.taken_by_thread.store(false, Ordering::Release);
 }
 
@@ -314,7 +348,12 @@ pub fn after_fork_in_child() {
             inside.store(0, Ordering::Release);
         }
         record.taken.store(0, Ordering::Relaxed);
+        record.ending.store(0, Ordering::Relaxed);
         record.taken_by_thread.store(false, Ordering::Release);
+    }
+    // The thread that forked has another number here.
+    if mine().ending.load(Ordering::Relaxed) != 0 {
+        mine().ending.store(kernel_number(), Ordering::Release);
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::alloc::{self, FreeOptions, Kind, Rule};
 use crate::boundary::call_out;
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Result, fail};
 use crate::log::log;
 use crate::runtime;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -68,9 +68,24 @@ impl Storage {
         self.has_deleter
     }
 
-    /// An error when the memory went with its context. Its address may be that of somebody else's block by now.
+    /// An error when the memory is gone: with its context, or freed by its address. That may be somebody else's block
+    /// by now, or look like ordinary host memory, which the CPU would touch.
     pub fn require_present(&self) -> Result<()> {
-        if self.home.is_lost() { Err(self.home.lost_error()) } else { Ok(()) }
+        if self.home.is_lost() {
+            return Err(self.home.lost_error());
+        }
+        if self.home.has_context()
+            && let Ok(driver) = runtime::driver()
+        {
+            self.home.context(driver)?;
+        }
+        let is_ours = |block: alloc::Block| {
+            block.base() == self.address && block.home().is_some_and(|home| std::ptr::eq(home, self.home))
+        };
+        if self.owned && !alloc::find(self.address).is_some_and(is_ours) {
+            fail!(UnknownPointer, "the memory of the array at {:#x} was freed by its address", self.address);
+        }
+        Ok(())
     }
 
     /// The deleter will not be called.

@@ -161,11 +161,18 @@ impl Stream {
             return End::Over(None);
         }
         let Ok(driver) = runtime::driver() else { return End::Over(None) };
-        let event = match self.mark(driver, last) {
+        // Twice, since what is refused now cannot be marked later if the stream is somebody else's.
+        let marked = match self.mark(driver, last) {
+            Err(f) if !f.is_sticky() => self.mark(driver, last),
+            first => first,
+        };
+        let event = match marked {
             Ok(Some(event)) => Some(event),
             // After a fault no work of it will ever run again.
             Err(f) if f.is_sticky() => None,
             _ if self.device.is_lost() => return End::Over(None),
+            // Nor can somebody else's be asked later.
+            _ if !self.owned && last == self.native && self.is_done(driver) => None,
             // Whoever destroyed it now would not know when the blocks that it used can be freed, and would break a
             // capture.
             _ => return End::Unmarked,
@@ -184,6 +191,13 @@ impl Stream {
         End::Over(event)
     }
 
+    /// Whether all its work is surely done.
+    fn is_done(&self, driver: &'static Driver) -> bool {
+        let Ok(_context) = self.device.enter(driver) else { return false };
+        let Ok(_relaxed) = driver.relax_capture() else { return false };
+        !self.is_capturing(driver).unwrap_or(true) && driver.stream_is_idle(self.native).unwrap_or(false)
+    }
+
     /// An event behind all work so far on `last`; `None` when there can be none now.
     fn mark(
         &self,
@@ -195,7 +209,9 @@ impl Stream {
         if is_capturing(driver, last)? {
             return Ok(None);
         }
-        let Ok(event) = take_event(self.device, driver) else { return Ok(None) };
+        let Ok(event) = take_event(self.device, driver).or_else(|_| take_event(self.device, driver)) else {
+            return Ok(None);
+        };
         match driver.record_event(event, last) {
             Ok(()) => Ok(Some(event)),
             Err(f) => {

@@ -62,7 +62,7 @@ struct fuzz {
 };
 
 static uint64_t seed;
-static int tracing, inits;
+static int tracing;
 static int disturbed;          /* the driver was told to fail, or contexts were destroyed */
 static int kept_by_the_driver; /* blocks and streams whose giving back the driver refused for good */
 static struct fuzz threads[THREADS];
@@ -221,7 +221,9 @@ static uint64_t some_size(struct fuzz *f)
 
 static uint64_t some_alignment(struct fuzz *f)
 {
-    return one_in(f, 4) ? (uint64_t)1 << below(f, one_in(f, 10) ? 64 : 14) : one_in(f, 40) ? next(f) : 0;
+    /* A watcher's own allocator gives up on large ones. */
+    uint64_t most = check_under("valgrind") || check_under("sanitizer") ? 20 : 64;
+    return one_in(f, 4) ? (uint64_t)1 << below(f, one_in(f, 10) ? most : 14) : one_in(f, 40) ? next(f) : 0;
 }
 
 static int32_t some_kind(struct fuzz *f)
@@ -542,7 +544,7 @@ static void wrap_array(struct fuzz *f)
     GIVEN(warp_array_wrap_options, options);
     options.it.kind = one_in(f, 4) ? some_kind(f) : 0;
     if (one_in(f, 2) && room(f)) {
-        /* The shape is at most 8 * 8 * 8 items of 8 bytes, or wrong. */
+        options.it.capacity = 1 << 16; /* what no shape may pass */
         memory = malloc(1 << 16);
         borrowed = malloc(sizeof *borrowed);
         borrowed->f = f;
@@ -802,6 +804,8 @@ static void use_library(struct fuzz *f)
 
 /* ---- What others do ----------------------------------------------------------------------------------------------- */
 
+/* Not of cuCtxGetId, which is believed when it says that a context is gone; and no faults (719), after which nothing would run
+ * any more that is in truth still running. */
 static void plan_failure(struct fuzz *f)
 {
     static const char *const entries[] = {
@@ -809,10 +813,10 @@ static void plan_failure(struct fuzz *f)
         "cuMemAllocFromPoolAsync", "cuMemAllocManaged", "cuMemHostAlloc", "cuMemFree_v2", "cuMemFreeAsync", "cuMemFreeHost",
         "cuMemcpyAsync", "cuMemcpyPeerAsync", "cuMemsetD8Async", "cuMemsetD16Async", "cuMemsetD32Async", "cuStreamQuery",
         "cuEventCreate", "cuEventRecord", "cuEventQuery", "cuStreamWaitEvent", "cuStreamSynchronize", "cuPointerGetAttributes",
-        "cuStreamCreateWithPriority", "cuStreamGetId", "cuCtxGetStreamPriorityRange", "cuCtxGetId",
+        "cuStreamCreateWithPriority", "cuStreamGetId", "cuCtxGetStreamPriorityRange",
         "cuDevicePrimaryCtxGetState", "cuDevicePrimaryCtxRetain", "cuStreamGetCtx", "cuStreamGetFlags", "cuStreamGetPriority",
         "cuCtxSynchronize", "cuMemGetInfo_v2", "cuMemPoolTrimTo", "cuMemPoolGetAttribute", "cuDeviceGetMemPool", "cuCtxGetDevice"};
-    static const uint32_t codes[] = {1, 2, 201, 600, 709, 719, 900, 999, 54321};
+    static const uint32_t codes[] = {1, 2, 201, 600, 709, 900, 999, 54321};
     disturbed = 1;
     SIMULATOR(warpsim_fail)(entries[below(f, sizeof entries / sizeof *entries)], 1 + below(f, 3),
                             codes[below(f, sizeof codes / sizeof *codes)]);
@@ -1082,7 +1086,6 @@ static void begin(int thread_count, int shares)
         foreign[i] = driver_foreign(i % 2);
     CHECK_STATUS(warp_log_set_callback(on_message, NULL, WARP_LOG_DEBUG), WARP_SUCCESS);
     CHECK_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
-    inits = 1;
 }
 
 /* Everything is given back, and then nothing is left with the driver but what it refused to take. */
@@ -1123,13 +1126,15 @@ static void finish(int thread_count)
     }
     check_counts(0);
     for (tries = 0; tries < 100 && SIMULATOR(warpsim_live_count)("*") != 0; ++tries) {
-        warp_device *cpu = NULL;
+        warp_device *gpu = NULL;
+        warp_alloc_options options = {0};
         void *ptr = NULL;
-        SIMULATOR(warpsim_release_all)();
-        warp_alloc(NULL, 1, &ptr);
+        options.struct_size = sizeof options;
+        options.kind = WARP_MEMORY_CUDA_DEVICE;
+        warp_device_get(tries % 2 ? "cuda:0" : "cuda:1", &gpu);
+        warp_device_synchronize(gpu);
+        warp_alloc_with(gpu, 1, &options, &ptr); /* looks at what waits for its streams */
         warp_free(ptr);
-        warp_device_get("cpu", &cpu);
-        warp_device_synchronize(NULL);
     }
     CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
     printf(" (%d kept)", kept_by_the_driver);
@@ -1186,7 +1191,7 @@ static void *run(void *argument)
     return NULL;
 }
 
-static void run_threads(int lives)
+static void run_threads(void)
 {
     pthread_t running[THREADS];
     double end = now() + seconds(1.2);
@@ -1197,8 +1202,6 @@ static void run_threads(int lives)
     for (i = 0; i < THREADS; ++i)
         pthread_create(&running[i], NULL, run, &threads[i]);
     while (!over) {
-        if (lives)
-            CHECK(1);
         pthread_barrier_wait(&barrier);
         over = now() >= end || check_failure_count() != 0;
         check_counts(THREADS);
@@ -1220,7 +1223,7 @@ static void run_threads(int lives)
 
 TEST(four_threads_call_everything_at_random)
 {
-    run_threads(0);
+    run_threads();
 }
 
 CHECK_MAIN()
