@@ -186,7 +186,7 @@ fn describe(device: &device::Device) -> warp_device_info {
         alias: field(device.alias()),
         name: field(&facts.name),
         uuid: field(&facts.uuid.map(show_uuid).unwrap_or_default()),
-        pci_bus_id: field(&facts.pci_bus_id.trim_end_matches(".0").to_ascii_uppercase()),
+        pci_bus_id: field(&show_pci(&facts.pci_bus_id)),
         ordinal: device.ordinal(),
         arch: 10 * major + minor,
         sm_count: facts.multiprocessor_count,
@@ -210,6 +210,18 @@ fn describe(device: &device::Device) -> warp_device_info {
         is_virtual_memory_supported: u8::from(facts.virtual_memory_management),
         is_dma_buf_supported: u8::from(facts.dma_buf),
     }
+}
+
+/// `0000:1b:00.0`, as some drivers say it, as `00000000:1B:00`.
+fn show_pci(said: &str) -> String {
+    let whole = said.to_ascii_uppercase();
+    let shown = || {
+        let mut parts = whole.split(':');
+        let domain = u32::from_str_radix(parts.next()?, 16).ok()?;
+        let (bus, slot) = (parts.next()?, parts.next()?);
+        Some(format!("{domain:08X}:{bus}:{}", slot.split('.').next()?))
+    };
+    shown().unwrap_or_else(|| whole.clone())
 }
 
 fn show_uuid(uuid: [u8; 16]) -> String {

@@ -154,6 +154,21 @@ PROCESS_TEST(starting_makes_no_context)
     CHECK_EQ_PTR(current, NULL);
 }
 
+PROCESS_TEST(a_gpu_is_described_in_the_same_form_everywhere)
+{
+    warp_device_info info = {.struct_size = sizeof info};
+    size_t total = 0;
+    start();
+    REQUIRE_STATUS(warp_device_get_info(device("cuda:0"), &info), WARP_SUCCESS);
+    CHECK_EQ_U64(strlen(info.pci_bus_id), 14);
+    CHECK_EQ_U64(strspn(info.pci_bus_id, "0123456789ABCDEF:"), 14);
+    CHECK_EQ_U64(strlen(info.uuid), 40);
+    CHECK_STR_CONTAINS(info.uuid, "GPU-");
+    CHECK_EQ_I64(CU((size_t *, int), "cuDeviceTotalMem_v2")(&total, 0), SUCCESS);
+    CHECK_EQ_U64(info.total_memory, total);
+    CHECK_EQ_I64(info.is_mempool_enabled, info.is_mempool_supported);
+}
+
 PROCESS_TEST(every_kind_is_what_the_driver_says)
 {
     start();
