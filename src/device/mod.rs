@@ -20,7 +20,7 @@ use crate::handle::{Handle, Tag, encode};
 use crate::log::log;
 use crate::runtime;
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 /// One device. Never freed: records and calls refer to it for as long as the process lives. What every call looks at is
 /// in its first cache line.
@@ -29,8 +29,8 @@ pub struct Device {
     context: AtomicPtr<std::ffi::c_void>,
     context_id: AtomicU64,
     pool: AtomicPtr<std::ffi::c_void>,
-    /// The life of the table that the handle belongs to.
-    life: AtomicU32,
+    /// Of this life of the table.
+    handle: AtomicU64,
     index: u16,
     cuda: bool,
     /// Registered from a context that somebody else owns.
@@ -56,7 +56,7 @@ impl Device {
             cuda,
             foreign: false,
             live: AtomicBool::new(true),
-            life: AtomicU32::new(table::life()),
+            handle: AtomicU64::new(encode(Tag::Device, u32::from(index), table::life())),
             lost: AtomicBool::new(false),
             context: AtomicPtr::new(std::ptr::null_mut()),
             context_id: AtomicU64::new(0),
@@ -72,14 +72,15 @@ impl Device {
     }
 
     pub fn handle(&self) -> Handle {
-        encode(Tag::Device, u32::from(self.index), self.life.load(Ordering::Acquire))
+        self.handle.load(Ordering::Acquire)
     }
 
     /// A later life of the library takes it up again, under a new handle.
     fn begin_life(&self) {
         self.mempool_enabled
             .store(self.cuda && self.facts.memory_pools && runtime::mempools_at_init(), Ordering::Relaxed);
-        self.life.store(table::life(), Ordering::Release);
+        let handle = encode(Tag::Device, u32::from(self.index), table::life());
+        self.handle.store(handle, Ordering::Release);
         self.live.store(true, Ordering::Release);
     }
 
