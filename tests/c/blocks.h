@@ -1,49 +1,21 @@
 /*
- * blocks.h: what the tests of the chapter Memory share: the simulated driver's controls, short ways to allocate and to
- * look into memory, and one place where a test proves that it left nothing behind.
+ * blocks.h: what the tests of the chapter Memory share: short ways to allocate and to look into memory, and one place
+ * where a test proves that it left nothing behind.
  *
- *     SIM(warpsim_hold)(native_stream(stream));
  *     uint64_t frees = calls("cuMemFree_v2");
- *
- * The simulated driver is the file that WARPMEM_LIBCUDA names; opening it again joins the copy that is mapped already.
+ *     void *ptr = block_of(gpu(0), 4 * KIB, WARP_MEMORY_CUDA_MEMPOOL);
  */
 #ifndef WARPMEM_TESTS_BLOCKS_H
 #define WARPMEM_TESTS_BLOCKS_H
 
 #include "check.h"
-#include "warpsim.h"
-
-#include <dlfcn.h>
+#include "devices.h"
+#include "driver.h"
 
 #ifdef __cplusplus
-#define SIM(name) (reinterpret_cast<decltype(&name)>(driver_symbol(#name)))
 extern "C" {
-#else
-#define SIM(name) ((__typeof__(&name))driver_symbol(#name))
 #endif
 
-/* The driver's functions that tests call as other code in the process would; never linked, only found. */
-typedef void *CUcontext;
-typedef void *CUstream;
-typedef void *CUmemoryPool;
-uint32_t cuCtxGetCurrent(CUcontext *out);
-uint32_t cuCtxSetCurrent(CUcontext context);
-uint32_t cuCtxSynchronize(void);
-uint32_t cuStreamCreate(CUstream *out, uint32_t flags);
-uint32_t cuStreamDestroy_v2(CUstream stream);
-uint32_t cuStreamSynchronize(CUstream stream);
-uint32_t cuMemAlloc_v2(uint64_t *out, size_t size);
-uint32_t cuMemFree_v2(uint64_t ptr);
-uint32_t cuMemAllocManaged(uint64_t *out, size_t size, uint32_t flags);
-uint32_t cuMemAllocAsync(uint64_t *out, size_t size, CUstream stream);
-uint32_t cuMemFreeAsync(uint64_t ptr, CUstream stream);
-uint32_t cuMemHostAlloc(void **out, size_t size, uint32_t flags);
-uint32_t cuMemFreeHost(void *ptr);
-uint32_t cuMemHostRegister_v2(void *ptr, size_t size, uint32_t flags);
-uint32_t cuMemHostUnregister(void *ptr);
-uint32_t cuDeviceGetMemPool(CUmemoryPool *out, int32_t device);
-uint32_t cuMemPoolSetAttribute(CUmemoryPool pool, int32_t attribute, void *value);
-uint32_t cuMemPoolGetAttribute(CUmemoryPool pool, int32_t attribute, void *value);
 #define POOL_RELEASE_THRESHOLD 4
 #define POOL_RESERVED 5
 
@@ -53,49 +25,10 @@ uint32_t cuMemPoolGetAttribute(CUmemoryPool pool, int32_t attribute, void *value
 
 #define UNUSED __attribute__((unused)) static
 
-UNUSED const char *driver_path(void)
-{
-    const char *path = getenv("WARPMEM_LIBCUDA");
-    return path != NULL ? path : "";
-}
-
-/* Whether the driver of this run is the simulated one. */
-UNUSED int simulator_is_here(void)
-{
-    void *file = dlopen(driver_path(), RTLD_NOW | RTLD_LOCAL);
-    return file != NULL && dlsym(file, "warpsim_set_topology") != NULL;
-}
-
-UNUSED void *driver_symbol(const char *name)
-{
-    static void *file; /* a race opens it twice, which is the same file */
-    void *opened = __atomic_load_n(&file, __ATOMIC_ACQUIRE), *symbol = NULL;
-    if (opened == NULL) {
-        opened = dlopen(driver_path(), RTLD_NOW | RTLD_LOCAL);
-        __atomic_store_n(&file, opened, __ATOMIC_RELEASE);
-    }
-    if (opened != NULL)
-        symbol = dlsym(opened, name);
-    if (symbol == NULL) {
-        printf("\n    %s is not in \"%s\"\n", name, driver_path());
-        fflush(stdout);
-        abort();
-    }
-    return symbol;
-}
-
 /* How often the library (or the test) called an entry point of the driver. */
 UNUSED uint64_t calls(const char *entry)
 {
-    return SIM(warpsim_call_count)(entry);
-}
-
-/* The calling thread's current context. */
-UNUSED CUcontext current_context(void)
-{
-    CUcontext context = NULL;
-    SIM(cuCtxGetCurrent)(&context);
-    return context;
+    return SIMULATOR(warpsim_call_count)(entry);
 }
 
 /* ---- devices and streams ------------------------------------------------------------------------------------------ */
@@ -112,23 +45,16 @@ UNUSED size_t gpu_count(void)
     return count;
 }
 
-UNUSED warp_device *device_named(const char *alias)
-{
-    warp_device *device = NULL;
-    CHECK_STATUS(warp_device_get(alias, &device), WARP_SUCCESS);
-    return device;
-}
-
 UNUSED warp_device *cpu(void)
 {
-    return device_named("cpu");
+    return device("cpu");
 }
 
 UNUSED warp_device *gpu(int number)
 {
     char alias[32];
     snprintf(alias, sizeof alias, "cuda:%d", number);
-    return device_named(alias);
+    return device(alias);
 }
 
 UNUSED warp_device_info info_of(warp_device *device)
@@ -300,7 +226,7 @@ UNUSED void check_nothing_left_at(const char *file, int line)
     size_t count = 0, index;
     warp_device_get_count(&count);
     if (simulator_is_here())
-        SIM(warpsim_release_all)();
+        SIMULATOR(warpsim_release_all)();
     for (index = 0; index < count; ++index) {
         warp_device *device = NULL;
         void *ptr = NULL;
@@ -319,9 +245,9 @@ UNUSED void check_nothing_left_at(const char *file, int line)
     if (simulator_is_here()) {
         char violation[300];
         for (index = 0; index < sizeof sim_kinds / sizeof *sim_kinds; ++index)
-            check_u64(SIM(warpsim_live_count)(sim_kinds[index]), 0, file, line, sim_kinds[index]);
-        for (index = 0; index < SIM(warpsim_violation_count)(); ++index) {
-            SIM(warpsim_violation_get)(index, violation, sizeof violation);
+            check_u64(SIMULATOR(warpsim_live_count)(sim_kinds[index]), 0, file, line, sim_kinds[index]);
+        for (index = 0; index < SIMULATOR(warpsim_violation_count)(); ++index) {
+            SIMULATOR(warpsim_violation_get)(index, violation, sizeof violation);
             check_that(0, file, line, violation);
         }
     }

@@ -280,13 +280,13 @@ TEST(the_pattern_may_lie_anywhere_on_the_host)
                 pattern = (unsigned char *)block_of(cpu(), 12, WARP_MEMORY_PINNED);
                 write_pattern(pattern, length, length);
                 if (stream != NULL && simulator_is_here())
-                    CHECK_EQ_U64(SIM(warpsim_hold)(native_stream(stream)), 0);
+                    CHECK_EQ_U64(SIMULATOR(warpsim_hold)(native_stream(stream)), 0);
                 CHECK_STATUS(warp_memory_fill(ptr, 10 * length, pattern, length, stream), WARP_SUCCESS);
                 memset(pattern, 0xEE, 12);
                 CHECK_STATUS(warp_free(pattern), WARP_SUCCESS);
                 if (stream != NULL) {
                     if (simulator_is_here())
-                        CHECK_EQ_U64(SIM(warpsim_release)(native_stream(stream)), 0);
+                        CHECK_EQ_U64(SIMULATOR(warpsim_release)(native_stream(stream)), 0);
                     CHECK_STATUS(warp_stream_synchronize(stream), WARP_SUCCESS);
                     CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
                 }
@@ -326,7 +326,7 @@ TEST(work_on_a_stream_is_done_in_its_order)
     stream = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
     a = (unsigned char *)block_on(gpu(0), 1000, WARP_MEMORY_CUDA_DEVICE, stream);
     b = (unsigned char *)block_on(gpu(0), 1000, WARP_MEMORY_CUDA_DEVICE, stream);
-    CHECK_EQ_U64(SIM(warpsim_hold)(native_stream(stream)), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_hold)(native_stream(stream)), 0);
     for (i = 0; i < 50; ++i) {
         /* A pageable source is read before the call returns, whenever the copy then runs. */
         memset(got, i, sizeof got);
@@ -335,7 +335,7 @@ TEST(work_on_a_stream_is_done_in_its_order)
         CHECK_STATUS(warp_memory_copy(b + 16 * i, a, sizeof got, stream), WARP_SUCCESS);
         CHECK_STATUS(warp_memory_fill(a, 3, "abc", 3, stream), WARP_SUCCESS);
     }
-    CHECK_EQ_U64(SIM(warpsim_release)(native_stream(stream)), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_release)(native_stream(stream)), 0);
     CHECK_STATUS(warp_stream_synchronize(stream), WARP_SUCCESS);
     for (i = 0; i < 50; ++i) {
         copy_now(got, b + 16 * i, sizeof got, stream);

@@ -5,24 +5,12 @@
  */
 #define _GNU_SOURCE
 
+#include "devices.h"
 #include "driver.h"
 #include "process.h"
 
 #include <pthread.h>
 #include <warpmem.h>
-
-static void start_on(const char *topology)
-{
-    setenv("WARPSIM_TOPOLOGY", topology, 1);
-    CHECK_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
-}
-
-static warp_device *device(const char *alias)
-{
-    warp_device *found = NULL;
-    CHECK_STATUS(warp_device_get(alias, &found), WARP_SUCCESS);
-    return found;
-}
 
 static warp_device_info info_of(warp_device *of)
 {

@@ -18,21 +18,34 @@ extern "C" {
 /* Found by name and never linked; the names are the driver's. */
 typedef void *CUcontext;
 typedef void *CUstream;
+typedef void *CUmemoryPool;
 uint32_t cuInit(uint32_t flags);
 uint32_t cuCtxGetCurrent(CUcontext *out);
 uint32_t cuCtxSetCurrent(CUcontext context);
 uint32_t cuCtxCreate_v2(CUcontext *out, uint32_t flags, int32_t device);
 uint32_t cuCtxDestroy_v2(CUcontext context);
 uint32_t cuCtxPopCurrent_v2(CUcontext *out);
+uint32_t cuCtxSynchronize(void);
 uint32_t cuCtxGetId(CUcontext context, unsigned long long *out);
 uint32_t cuDevicePrimaryCtxRetain(CUcontext *out, int32_t device);
 uint32_t cuDevicePrimaryCtxRelease_v2(int32_t device);
 uint32_t cuDevicePrimaryCtxGetState(int32_t device, uint32_t *flags, int32_t *active);
 uint32_t cuStreamCreate(CUstream *out, uint32_t flags);
 uint32_t cuStreamDestroy_v2(CUstream stream);
+uint32_t cuStreamSynchronize(CUstream stream);
 uint32_t cuStreamGetId(CUstream stream, unsigned long long *out);
 uint32_t cuMemAlloc_v2(uint64_t *out, size_t size);
 uint32_t cuMemFree_v2(uint64_t ptr);
+uint32_t cuMemAllocManaged(uint64_t *out, size_t size, uint32_t flags);
+uint32_t cuMemAllocAsync(uint64_t *out, size_t size, CUstream stream);
+uint32_t cuMemFreeAsync(uint64_t ptr, CUstream stream);
+uint32_t cuMemHostAlloc(void **out, size_t size, uint32_t flags);
+uint32_t cuMemFreeHost(void *ptr);
+uint32_t cuMemHostRegister_v2(void *ptr, size_t size, uint32_t flags);
+uint32_t cuMemHostUnregister(void *ptr);
+uint32_t cuDeviceGetMemPool(CUmemoryPool *out, int32_t device);
+uint32_t cuMemPoolSetAttribute(CUmemoryPool pool, int32_t attribute, void *value);
+uint32_t cuMemPoolGetAttribute(CUmemoryPool pool, int32_t attribute, void *value);
 
 #ifdef __cplusplus
 }

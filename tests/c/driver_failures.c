@@ -118,13 +118,13 @@ static void play(struct scenario *scenario)
         told(scenario, warp_pointer_record_stream(b[6], other));
         told(scenario, warp_pointer_record_stream(b[2], other));
         told(scenario, warp_pointer_record_stream(b[4], other));
-        SIM(warpsim_hold)(native_stream(other));
+        SIMULATOR(warpsim_hold)(native_stream(other));
         told(scenario, warp_memory_copy(b[3], b[4], SIZE, other));
     }
     for (i = BLOCKS; i-- > 0;)
         if (scenario->blocks[i] != NULL)
             give(scenario, i);
-    SIM(warpsim_release_all)();
+    SIMULATOR(warpsim_release_all)();
     if (stream != NULL)
         told(scenario, warp_stream_release(stream));
     if (other != NULL)
@@ -165,8 +165,8 @@ static void note_errors(void *user, warp_log_level level, const char *message)
 /* Native memory that is alive: for it to be lost, somebody must have been told. */
 static size_t native_blocks(void)
 {
-    return SIM(warpsim_live_count)("default") + SIM(warpsim_live_count)("pool") + SIM(warpsim_live_count)("pinned") +
-           SIM(warpsim_live_count)("managed");
+    return SIMULATOR(warpsim_live_count)("default") + SIMULATOR(warpsim_live_count)("pool") + SIMULATOR(warpsim_live_count)("pinned") +
+           SIMULATOR(warpsim_live_count)("managed");
 }
 
 static uint64_t library_blocks(void)
@@ -181,19 +181,19 @@ static void fail_once(const char *entry, uint64_t nth, uint32_t code, CUcontext 
     int failures = check_failure_count(), was_due, logged = log_errors;
     uint64_t lines;
     size_t native;
-    SIM(cuCtxSetCurrent)(current);
-    SIM(warpsim_log_clear)();
-    SIM(warpsim_fail)(entry, nth, code);
+    SIMULATOR(cuCtxSetCurrent)(current);
+    SIMULATOR(warpsim_log_clear)();
+    SIMULATOR(warpsim_fail)(entry, nth, code);
     play(&scenario);
-    lines = SIM(warpsim_log_total)();
-    was_due = lines != 0 && SIM(warpsim_log_contains)("planned");
-    SIM(warpsim_fail_clear)();
+    lines = SIMULATOR(warpsim_log_total)();
+    was_due = lines != 0 && SIMULATOR(warpsim_log_contains)("planned");
+    SIMULATOR(warpsim_fail_clear)();
     due += (uint64_t)was_due;
     if (was_due && does_the_work(entry))
         CHECK(scenario.told != 0);
     if (strcmp(entry, "cuCtxSetCurrent") != 0) /* a context that cannot be restored is not */
-        CHECK_EQ_PTR(current_context(), current);
-    SIM(cuCtxSetCurrent)(current);
+        CHECK_EQ_PTR(driver_current(), current);
+    SIMULATOR(cuCtxSetCurrent)(current);
     free_the_rest(&scenario);
     CHECK_STATUS(warp_device_synchronize(first_gpu), WARP_SUCCESS);
     CHECK_STATUS(warp_device_synchronize(second_gpu), WARP_SUCCESS);
@@ -213,8 +213,8 @@ static void fail_once(const char *entry, uint64_t nth, uint32_t code, CUcontext 
         char line[300];
         printf("\n      call %" PRIu64 " of %s answered %u", nth, entry, code);
         if (getenv("CHECK_VERBOSE") != NULL)
-            for (i = 0; i < SIM(warpsim_log_count)(); ++i) {
-                SIM(warpsim_log_get)(i, line, sizeof line);
+            for (i = 0; i < SIMULATOR(warpsim_log_count)(); ++i) {
+                SIMULATOR(warpsim_log_get)(i, line, sizeof line);
                 printf("\n        %s", line);
             }
     }
@@ -249,7 +249,7 @@ TEST(every_call_fails_once_with_every_kind_of_code)
                 if (native_blocks() != left || check_failure_count() > 30)
                     return;
             }
-    SIM(cuCtxSetCurrent)(NULL);
+    SIMULATOR(cuCtxSetCurrent)(NULL);
     CHECK(runs > 200);
     CHECK(due > runs * 9 / 10); /* how often a context is switched depends on the one that is current */
     CHECK_NOTHING_LEFT();
@@ -268,16 +268,16 @@ TEST(the_first_uses_fail)
                 struct scenario scenario;
                 size_t left = native_blocks();
                 int failures = check_failure_count();
-                SIM(cuCtxSetCurrent)(NULL);
+                SIMULATOR(cuCtxSetCurrent)(NULL);
                 CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
                 REQUIRE(start());
                 find_devices();
-                SIM(warpsim_fail)(firsts[e], nth, codes[c]);
+                SIMULATOR(warpsim_fail)(firsts[e], nth, codes[c]);
                 play(&scenario);
-                SIM(warpsim_fail_clear)();
+                SIMULATOR(warpsim_fail_clear)();
                 if (strcmp(firsts[e], "cuCtxSetCurrent") != 0)
-                    CHECK_EQ_PTR(current_context(), NULL);
-                SIM(cuCtxSetCurrent)(NULL);
+                    CHECK_EQ_PTR(driver_current(), NULL);
+                SIMULATOR(cuCtxSetCurrent)(NULL);
                 find_devices(); /* a device that was taken for lost has a successor */
                 free_the_rest(&scenario);
                 CHECK_STATUS(warp_device_synchronize(first_gpu), WARP_SUCCESS);

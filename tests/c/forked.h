@@ -4,14 +4,8 @@
 #ifndef WARPMEM_TESTS_FORKED_H
 #define WARPMEM_TESTS_FORKED_H
 
+#include "devices.h"
 #include "process.h"
-
-CHECK_MAYBE_UNUSED static warp_device *device(const char *alias)
-{
-    warp_device *found = NULL;
-    CHECK_STATUS(warp_device_get(alias, &found), WARP_SUCCESS);
-    return found;
-}
 
 CHECK_MAYBE_UNUSED static void *alloc(const char *alias, warp_memory_kind kind)
 {

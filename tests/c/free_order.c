@@ -26,12 +26,12 @@ static const char *sim_kind(warp_memory_kind kind)
 
 static void hold(warp_stream *stream)
 {
-    CHECK_EQ_U64(SIM(warpsim_hold)(native_stream(stream)), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_hold)(native_stream(stream)), 0);
 }
 
 static void let_go(warp_stream *stream)
 {
-    CHECK_EQ_U64(SIM(warpsim_release)(native_stream(stream)), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_release)(native_stream(stream)), 0);
 }
 
 /* A call that looks at what is parked, and waits for nothing itself: a plain free would wait for the whole context. */
@@ -91,9 +91,9 @@ TEST(a_pool_block_of_one_stream_is_one_call)
     CHECK_EQ_U64(calls("cuThreadExchangeStreamCaptureMode"), modes + 2);
     CHECK_EQ_U64(calls("*"), all + 3 + (calls("cuCtxGetId") - questions));
     CHECK(calls("cuCtxGetId") - questions <= 1);
-    CHECK_EQ_U64(SIM(warpsim_live_count)("pool"), 1); /* its stream works */
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pool"), 1); /* its stream works */
     let_go(stream);
-    CHECK_EQ_U64(SIM(warpsim_live_count)("pool"), 0); /* though another works on */
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pool"), 0); /* though another works on */
     let_go(current);
     CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
     CHECK_NOTHING_LEFT();
@@ -109,7 +109,7 @@ TEST(a_block_of_an_idle_stream_is_freed_at_once)
         uint64_t frees = plain_frees();
         CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
         CHECK_EQ_U64(plain_frees(), frees + 1);
-        CHECK_EQ_U64(SIM(warpsim_live_count)(sim_kind(kind)), 0);
+        CHECK_EQ_U64(SIMULATOR(warpsim_live_count)(sim_kind(kind)), 0);
     }
     CHECK_NOTHING_LEFT();
 }
@@ -122,13 +122,13 @@ static void free_while_busy(warp_memory_kind kind, use_function use, int own_str
     uint64_t frees, round;
     void *other;
     CHECK_STATUS(warp_device_synchronize(gpu(0)), WARP_SUCCESS);
-    SIM(warpsim_auto_release)(0); /* whoever waits for the stream, hangs */
+    SIMULATOR(warpsim_auto_release)(0); /* whoever waits for the stream, hangs */
     hold(stream);
     use(ptr, stream);
     frees = plain_frees();
     CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
     CHECK_EQ_U64(plain_frees(), frees);
-    CHECK_EQ_U64(SIM(warpsim_live_count)(sim_kind(kind)), 1);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)(sim_kind(kind)), 1);
     /* Freed for the caller: not known, not to be freed again, and not counted. */
     CHECK_EQ_I64(statistics_of(home, kind).live_blocks, 0);
     CHECK_STATUS(warp_free(ptr), WARP_ERROR_DOUBLE_FREE);
@@ -137,15 +137,15 @@ static void free_while_busy(warp_memory_kind kind, use_function use, int own_str
     other = block_of(home, MIB, kind);
     CHECK(other != ptr);
     CHECK_EQ_U64(plain_frees(), frees);
-    CHECK_EQ_U64(SIM(warpsim_live_count)(sim_kind(kind)), 2);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)(sim_kind(kind)), 2);
     let_go(stream);
     look();
     CHECK_EQ_U64(plain_frees(), frees + 1);
-    CHECK_EQ_U64(SIM(warpsim_live_count)(sim_kind(kind)), 1);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)(sim_kind(kind)), 1);
     look();
     CHECK_EQ_U64(plain_frees(), frees + 1);
     CHECK_STATUS(warp_free(other), WARP_SUCCESS);
-    SIM(warpsim_auto_release)(1);
+    SIMULATOR(warpsim_auto_release)(1);
     CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
 }
 
@@ -188,15 +188,15 @@ TEST(a_pool_block_that_two_streams_used_is_freed_after_both_and_neither_waits)
             CHECK_EQ_U64(calls("cuMemFreeAsync"), frees + 1);
             CHECK_EQ_U64(calls("cuStreamWaitEvent"), waits + 2);
             CHECK_EQ_U64(plain_frees(), plain);
-            CHECK_EQ_U64(SIM(warpsim_live_count)("pool"), 1);
+            CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pool"), 1);
             let_go(streams[first]);
-            CHECK_EQ_U64(SIM(warpsim_live_count)("pool"), 1);
+            CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pool"), 1);
             /* The one that was let go is not made to wait for the other. */
             uint8_t idle = 0;
             CHECK_STATUS(warp_stream_query_idle(streams[first], &idle), WARP_SUCCESS);
             CHECK_EQ_I64(idle, 1);
             let_go(streams[!first]);
-            CHECK_EQ_U64(SIM(warpsim_live_count)("pool"), 0);
+            CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pool"), 0);
             CHECK_STATUS(warp_stream_release(streams[0]), WARP_SUCCESS);
             CHECK_STATUS(warp_stream_release(streams[1]), WARP_SUCCESS);
         }
@@ -220,12 +220,12 @@ TEST(a_stream_named_at_the_free_is_waited_for)
         options.stream = stream;
         hold(stream);
         CHECK_STATUS(warp_free_with(ptr, &options), WARP_SUCCESS);
-        CHECK_EQ_U64(SIM(warpsim_live_count)(sim_kind(kinds[i])), 1);
+        CHECK_EQ_U64(SIMULATOR(warpsim_live_count)(sim_kind(kinds[i])), 1);
         look();
-        CHECK_EQ_U64(SIM(warpsim_live_count)(sim_kind(kinds[i])), 1);
+        CHECK_EQ_U64(SIMULATOR(warpsim_live_count)(sim_kind(kinds[i])), 1);
         let_go(stream);
         look();
-        CHECK_EQ_U64(SIM(warpsim_live_count)(sim_kind(kinds[i])), 0);
+        CHECK_EQ_U64(SIMULATOR(warpsim_live_count)(sim_kind(kinds[i])), 0);
         CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
     }
     CHECK_NOTHING_LEFT();
@@ -253,7 +253,7 @@ TEST(pinned_memory_freed_under_a_copy_keeps_its_bytes)
         CHECK_STATUS(warp_free(again), WARP_SUCCESS);
     }
     look();
-    CHECK_EQ_U64(SIM(warpsim_live_count)("pinned"), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pinned"), 0);
     /* From the GPU: what is written late must land in memory that is nobody else's yet. */
     for (round = 0; round < 20; ++round) {
         source = (unsigned char *)block_of(cpu(), MIB / 4, WARP_MEMORY_PINNED);
@@ -277,13 +277,13 @@ TEST(a_fill_that_failed_half_way_is_waited_for)
     warp_stream *stream = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
     void *ptr = block_of(gpu(0), MIB, WARP_MEMORY_CUDA_MEMPOOL);
     hold(stream);
-    SIM(warpsim_fail)("cuMemcpyAsync", 3, 999);
+    SIMULATOR(warpsim_fail)("cuMemcpyAsync", 3, 999);
     CHECK_STATUS(warp_memory_fill(ptr, 3000, "abc", 3, stream), WARP_ERROR_DRIVER);
-    SIM(warpsim_fail_clear)();
+    SIMULATOR(warpsim_fail_clear)();
     CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
-    CHECK_EQ_U64(SIM(warpsim_live_count)("pool"), 1);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pool"), 1);
     let_go(stream);
-    CHECK_EQ_U64(SIM(warpsim_live_count)("pool"), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pool"), 0);
     CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
     CHECK_NOTHING_LEFT();
 }
@@ -296,10 +296,10 @@ static void free_after_release(warp_memory_kind kind, int wrapped, int reused)
     uint64_t handle;
     void *ptr;
     if (wrapped) {
-        CUcontext before = current_context();
-        SIM(cuCtxSetCurrent)(context_of(gpu(0)));
-        CHECK_EQ_U64(SIM(cuStreamCreate)(&native, 1), 0);
-        SIM(cuCtxSetCurrent)(before);
+        CUcontext before = driver_current();
+        SIMULATOR(cuCtxSetCurrent)(context_of(gpu(0)));
+        CHECK_EQ_U64(SIMULATOR(cuStreamCreate)(&native, 1), 0);
+        SIMULATOR(cuCtxSetCurrent)(before);
         REQUIRE_STATUS(warp_stream_wrap(gpu(0), native, &stream), WARP_SUCCESS);
     } else {
         stream = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
@@ -310,17 +310,17 @@ static void free_after_release(warp_memory_kind kind, int wrapped, int reused)
     use_by_fill(ptr, stream);
     CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
     if (wrapped)
-        CHECK_EQ_U64(SIM(cuStreamDestroy_v2)(native), 0);
+        CHECK_EQ_U64(SIMULATOR(cuStreamDestroy_v2)(native), 0);
     if (reused)
         next = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
     CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
     look();
-    CHECK_EQ_U64(SIM(warpsim_live_count)(sim_kind(kind)), 1);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)(sim_kind(kind)), 1);
     /* The handle may be dead, or another stream's by now: the holds go all together. */
     (void)handle;
-    SIM(warpsim_release_all)();
+    SIMULATOR(warpsim_release_all)();
     look();
-    CHECK_EQ_U64(SIM(warpsim_live_count)(sim_kind(kind)), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)(sim_kind(kind)), 0);
     if (next != NULL)
         CHECK_STATUS(warp_stream_release(next), WARP_SUCCESS);
 }
@@ -350,10 +350,10 @@ TEST(a_stream_that_only_used_the_block_may_go_first_too)
         CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
         CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
         look();
-        CHECK_EQ_U64(SIM(warpsim_live_count)(sim_kind(kind)), 1);
-        SIM(warpsim_release_all)();
+        CHECK_EQ_U64(SIMULATOR(warpsim_live_count)(sim_kind(kind)), 1);
+        SIMULATOR(warpsim_release_all)();
         look();
-        CHECK_EQ_U64(SIM(warpsim_live_count)(sim_kind(kind)), 0);
+        CHECK_EQ_U64(SIMULATOR(warpsim_live_count)(sim_kind(kind)), 0);
     }
     CHECK_NOTHING_LEFT();
 }
@@ -362,12 +362,12 @@ TEST(a_stream_that_only_used_the_block_may_go_first_too)
 TEST(a_foreign_non_blocking_stream_is_waited_for)
 {
     CUstream native = NULL;
-    CUcontext before = current_context();
+    CUcontext before = driver_current();
     warp_stream *stream = NULL;
     uint64_t round;
-    SIM(cuCtxSetCurrent)(context_of(gpu(0)));
-    CHECK_EQ_U64(SIM(cuStreamCreate)(&native, 1), 0);
-    SIM(cuCtxSetCurrent)(before);
+    SIMULATOR(cuCtxSetCurrent)(context_of(gpu(0)));
+    CHECK_EQ_U64(SIMULATOR(cuStreamCreate)(&native, 1), 0);
+    SIMULATOR(cuCtxSetCurrent)(before);
     REQUIRE_STATUS(warp_stream_wrap(gpu(0), native, &stream), WARP_SUCCESS);
     REQUIRE_STATUS(warp_stream_set_current(gpu(0), stream), WARP_SUCCESS);
     for (round = 0; round < 50; ++round) {
@@ -391,7 +391,7 @@ TEST(a_foreign_non_blocking_stream_is_waited_for)
     }
     CHECK_STATUS(warp_stream_set_current(gpu(0), NULL), WARP_SUCCESS);
     CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
-    CHECK_EQ_U64(SIM(cuStreamDestroy_v2)(native), 0);
+    CHECK_EQ_U64(SIMULATOR(cuStreamDestroy_v2)(native), 0);
     CHECK_NOTHING_LEFT();
 }
 
@@ -400,7 +400,7 @@ TEST(a_foreign_non_blocking_stream_is_waited_for)
 TEST(many_rounds_keep_no_events_and_no_blocks)
 {
     warp_stream *stream = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING), *other = new_stream(gpu(1), 0);
-    size_t events = 0, streams = SIM(warpsim_live_count)("stream"), round, i;
+    size_t events = 0, streams = SIMULATOR(warpsim_live_count)("stream"), round, i;
     for (round = 0; round < 500; ++round) {
         void *blocks[4];
         hold(stream);
@@ -416,12 +416,12 @@ TEST(many_rounds_keep_no_events_and_no_blocks)
         let_go(stream);
         look();
         if (round == 10)
-            events = SIM(warpsim_live_count)("event");
+            events = SIMULATOR(warpsim_live_count)("event");
     }
-    CHECK_EQ_U64(SIM(warpsim_live_count)("event"), events);
-    CHECK_EQ_U64(SIM(warpsim_live_count)("stream"), streams);
-    CHECK_EQ_U64(SIM(warpsim_live_count)("default") + SIM(warpsim_live_count)("managed") +
-                     SIM(warpsim_live_count)("pinned") + SIM(warpsim_live_count)("pool"), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("event"), events);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("stream"), streams);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("default") + SIMULATOR(warpsim_live_count)("managed") +
+                     SIMULATOR(warpsim_live_count)("pinned") + SIMULATOR(warpsim_live_count)("pool"), 0);
     CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
     CHECK_STATUS(warp_stream_release(other), WARP_SUCCESS);
     CHECK_NOTHING_LEFT();
@@ -430,17 +430,17 @@ TEST(many_rounds_keep_no_events_and_no_blocks)
 TEST(a_long_lived_block_forgets_streams_that_are_gone)
 {
     void *ptr = block_of(cpu(), KIB, WARP_MEMORY_PINNED), *pool = block_of(gpu(0), KIB, WARP_MEMORY_CUDA_MEMPOOL);
-    size_t events = 0, streams = SIM(warpsim_live_count)("stream"), round;
+    size_t events = 0, streams = SIMULATOR(warpsim_live_count)("stream"), round;
     for (round = 0; round < 2000; ++round) {
         warp_stream *stream = new_stream(gpu(round % 2), 0);
         CHECK_STATUS(warp_pointer_record_stream(ptr, stream), WARP_SUCCESS);
         CHECK_STATUS(warp_pointer_record_stream(pool, stream), WARP_SUCCESS);
         CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
         if (round == 200)
-            events = SIM(warpsim_live_count)("event");
+            events = SIMULATOR(warpsim_live_count)("event");
     }
-    CHECK(SIM(warpsim_live_count)("event") <= events + 8);
-    CHECK_EQ_U64(SIM(warpsim_live_count)("stream"), streams);
+    CHECK(SIMULATOR(warpsim_live_count)("event") <= events + 8);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("stream"), streams);
     CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
     CHECK_STATUS(warp_free(pool), WARP_SUCCESS);
     CHECK_NOTHING_LEFT();
@@ -460,8 +460,8 @@ TEST(what_is_parked_is_found_by_any_later_call_of_the_chapter)
         CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
         CHECK_STATUS(warp_free(pinned), WARP_SUCCESS);
         let_go(stream);
-        CHECK_EQ_U64(SIM(warpsim_live_count)("default"), 1);
-        CHECK_EQ_U64(SIM(warpsim_live_count)("pinned"), 1);
+        CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("default"), 1);
+        CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pinned"), 1);
         switch (way) {
         case 0: again = block_of(gpu(0), KIB, WARP_MEMORY_CUDA_MEMPOOL); break;
         case 1: CHECK_STATUS(warp_free(pool), WARP_SUCCESS); pool = NULL; break;
@@ -470,8 +470,8 @@ TEST(what_is_parked_is_found_by_any_later_call_of_the_chapter)
         case 4: CHECK_STATUS(warp_memory_fill(pool, 1, "", 1, NULL), WARP_SUCCESS); break;
         case 5: again = block_of(gpu(1), KIB, WARP_MEMORY_CUDA_DEVICE); break;
         }
-        CHECK_EQ_U64(SIM(warpsim_live_count)("default"), way == 5 ? 1 : 0);
-        CHECK_EQ_U64(SIM(warpsim_live_count)("pinned"), 0);
+        CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("default"), way == 5 ? 1 : 0);
+        CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pinned"), 0);
         CHECK_STATUS(warp_free(again), WARP_SUCCESS);
         CHECK_STATUS(warp_free(pool), WARP_SUCCESS);
         CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
@@ -483,9 +483,9 @@ TEST(what_is_parked_is_found_by_any_later_call_of_the_chapter)
 
 static void *free_elsewhere(void *ptr)
 {
-    CUcontext before = current_context();
+    CUcontext before = driver_current();
     CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
-    CHECK_EQ_PTR(current_context(), before);
+    CHECK_EQ_PTR(driver_current(), before);
     return NULL;
 }
 
@@ -507,24 +507,24 @@ TEST(a_free_takes_the_device_from_the_block_and_keeps_the_callers_context)
                 warp_device *home = kinds[k] == WARP_MEMORY_PINNED ? cpu() : gpu((int)g);
                 CUcontext current = c == 2 ? NULL : context_of(gpu((int)c % 2));
                 void *ptr;
-                SIM(cuCtxSetCurrent)(current);
+                SIMULATOR(cuCtxSetCurrent)(current);
                 ptr = block_of(home, KIB, kinds[k]);
-                CHECK_EQ_PTR(current_context(), current);
+                CHECK_EQ_PTR(driver_current(), current);
                 if (kinds[k] != WARP_MEMORY_PINNED) {
                     CHECK_EQ_I64(pointer_info(ptr).ordinal, (int64_t)g);
-                    CHECK_EQ_U64(SIM(warpsim_device_used)((int)!g), 0);
+                    CHECK_EQ_U64(SIMULATOR(warpsim_device_used)((int)!g), 0);
                 }
                 if (c == 3)
                     free_on_another_thread(ptr);
                 else
                     CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
-                CHECK_EQ_PTR(current_context(), current);
+                CHECK_EQ_PTR(driver_current(), current);
                 CHECK_STATUS(warp_device_synchronize(gpu(0)), WARP_SUCCESS);
                 CHECK_STATUS(warp_device_synchronize(gpu(1)), WARP_SUCCESS);
-                CHECK_EQ_U64(SIM(warpsim_live_count)(sim_kind(kinds[k])), 0);
-                CHECK_EQ_U64(SIM(warpsim_device_used)(0) + SIM(warpsim_device_used)(1), 0);
+                CHECK_EQ_U64(SIMULATOR(warpsim_live_count)(sim_kind(kinds[k])), 0);
+                CHECK_EQ_U64(SIMULATOR(warpsim_device_used)(0) + SIMULATOR(warpsim_device_used)(1), 0);
             }
-    SIM(cuCtxSetCurrent)(NULL);
+    SIMULATOR(cuCtxSetCurrent)(NULL);
     CHECK_NOTHING_LEFT();
 }
 
@@ -539,10 +539,10 @@ static warp_stream *wrap_native(uint64_t native)
 /* Holds a special stream, which means that of the current context. */
 static void hold_special(uint64_t native)
 {
-    CUcontext before = current_context();
-    SIM(cuCtxSetCurrent)(context_of(gpu(0)));
-    CHECK_EQ_U64(SIM(warpsim_hold)(native), 0);
-    SIM(cuCtxSetCurrent)(before);
+    CUcontext before = driver_current();
+    SIMULATOR(cuCtxSetCurrent)(context_of(gpu(0)));
+    CHECK_EQ_U64(SIMULATOR(warpsim_hold)(native), 0);
+    SIMULATOR(cuCtxSetCurrent)(before);
 }
 
 static void per_thread_block(warp_memory_kind kind, int elsewhere, int other_use)
@@ -561,10 +561,10 @@ static void per_thread_block(warp_memory_kind kind, int elsewhere, int other_use
     else
         CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
     look();
-    CHECK_EQ_U64(SIM(warpsim_live_count)(sim_kind(kind)), 1);
-    SIM(warpsim_release_all)();
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)(sim_kind(kind)), 1);
+    SIMULATOR(warpsim_release_all)();
     look();
-    CHECK_EQ_U64(SIM(warpsim_live_count)(sim_kind(kind)), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)(sim_kind(kind)), 0);
     CHECK_STATUS(warp_stream_release(mine), WARP_SUCCESS);
     CHECK_STATUS(warp_stream_release(busy), WARP_SUCCESS);
 }
@@ -627,10 +627,10 @@ TEST(a_use_on_another_threads_own_default_stream_is_waited_for)
             if (released)
                 CHECK_STATUS(warp_stream_release(use.stream), WARP_SUCCESS);
             CHECK_STATUS(warp_free(use.ptr), WARP_SUCCESS);
-            CHECK_EQ_U64(SIM(warpsim_live_count)(sim_kind(kinds[i])), 1);
-            SIM(warpsim_release_all)();
+            CHECK_EQ_U64(SIMULATOR(warpsim_live_count)(sim_kind(kinds[i])), 1);
+            SIMULATOR(warpsim_release_all)();
             look();
-            CHECK_EQ_U64(SIM(warpsim_live_count)(sim_kind(kinds[i])), 0);
+            CHECK_EQ_U64(SIMULATOR(warpsim_live_count)(sim_kind(kinds[i])), 0);
             if (!released)
                 CHECK_STATUS(warp_stream_release(use.stream), WARP_SUCCESS);
         }
@@ -645,11 +645,11 @@ TEST(the_legacy_stream_is_left_alone)
     CHECK_STATUS(warp_pointer_record_stream(ptr, other), WARP_SUCCESS);
     hold_special(1);
     CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
-    CHECK_EQ_U64(SIM(warpsim_live_count)("pool"), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pool"), 0);
     ptr = block_on(gpu(0), MIB, WARP_MEMORY_CUDA_MEMPOOL, stream);
     CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
-    CHECK_EQ_U64(SIM(warpsim_live_count)("pool"), 0);
-    SIM(warpsim_release_all)();
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pool"), 0);
+    SIMULATOR(warpsim_release_all)();
     CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
     CHECK_STATUS(warp_stream_release(other), WARP_SUCCESS);
     CHECK_NOTHING_LEFT();
@@ -665,10 +665,10 @@ TEST(a_block_on_the_wrapped_legacy_stream)
         hold(blocking);
         use_by_fill(ptr, legacy); /* waits for the blocking stream */
         CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
-        CHECK_EQ_U64(SIM(warpsim_live_count)(sim_kind(kinds[i])), 1);
+        CHECK_EQ_U64(SIMULATOR(warpsim_live_count)(sim_kind(kinds[i])), 1);
         let_go(blocking);
         look();
-        CHECK_EQ_U64(SIM(warpsim_live_count)(sim_kind(kinds[i])), 0);
+        CHECK_EQ_U64(SIMULATOR(warpsim_live_count)(sim_kind(kinds[i])), 0);
     }
     CHECK_STATUS(warp_stream_release(legacy), WARP_SUCCESS);
     CHECK_STATUS(warp_stream_release(blocking), WARP_SUCCESS);
@@ -685,7 +685,7 @@ TEST(shutdown_does_not_wait_and_loses_nothing_that_is_parked)
     void *pool = block_on(gpu(0), MIB, WARP_MEMORY_CUDA_MEMPOOL, stream);
     void *pinned = block_of(cpu(), MIB, WARP_MEMORY_PINNED), *host = block_of(cpu(), MIB, WARP_MEMORY_HOST);
     CHECK_STATUS(warp_pointer_record_stream(pinned, stream), WARP_SUCCESS);
-    SIM(warpsim_auto_release)(0); /* whoever waits, hangs */
+    SIMULATOR(warpsim_auto_release)(0); /* whoever waits, hangs */
     hold(stream);
     CHECK_STATUS(warp_free(parked), WARP_SUCCESS);
     CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
@@ -694,16 +694,16 @@ TEST(shutdown_does_not_wait_and_loses_nothing_that_is_parked)
     CHECK_STATUS(warp_free(pinned), WARP_SUCCESS);
     CHECK_STATUS(warp_free(host), WARP_SUCCESS);
     CHECK_STATUS(warp_free(plain), WARP_ERROR_DOUBLE_FREE);
-    CHECK_EQ_U64(SIM(warpsim_live_count)("default"), 2);
-    CHECK_EQ_U64(SIM(warpsim_live_count)("pool"), 1);
-    CHECK_EQ_U64(SIM(warpsim_live_count)("pinned"), 1);
-    SIM(warpsim_release_all)();
-    SIM(warpsim_auto_release)(1);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("default"), 2);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pool"), 1);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pinned"), 1);
+    SIMULATOR(warpsim_release_all)();
+    SIMULATOR(warpsim_auto_release)(1);
     REQUIRE(start());
     look();
-    CHECK_EQ_U64(SIM(warpsim_live_count)("default"), 0);
-    CHECK_EQ_U64(SIM(warpsim_live_count)("pool"), 0);
-    CHECK_EQ_U64(SIM(warpsim_live_count)("pinned"), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("default"), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pool"), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pinned"), 0);
     CHECK_NOTHING_LEFT();
 }
 

@@ -6,19 +6,13 @@
  */
 #define _GNU_SOURCE
 
+#include "devices.h"
 #include "driver.h"
 #include "process.h"
 
 #include <pthread.h>
 #include <time.h>
 #include <warpmem.h>
-
-static warp_device *device(const char *alias)
-{
-    warp_device *found = NULL;
-    CHECK_STATUS(warp_device_get(alias, &found), WARP_SUCCESS);
-    return found;
-}
 
 /* ---- Calls at the wrong time ---------------------------------------------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 
+#include "devices.h"
 #include "driver.h"
 #include "process.h"
 
@@ -53,12 +54,6 @@ static void check_report(const char *expected)
     char text[8192];
     snprintf(text, sizeof text, expected, cpu_name());
     CHECK_EQ_STR(report(), text);
-}
-
-static void start_on(const char *topology)
-{
-    setenv("WARPSIM_TOPOLOGY", topology, 1);
-    CHECK_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
 }
 
 /* A library without a usable GPU: the report has the reason, once; the CPU serves; GPUs are refused with it. */
@@ -539,10 +534,8 @@ static int driver_without(const char *name, const char *copy)
 
 static void start_without(const char *name)
 {
-    char copy[] = "/tmp/warpmem-test-XXXXXX";
-    int file = mkstemp(copy);
-    REQUIRE(file >= 0);
-    close(file);
+    char copy[4096];
+    REQUIRE(process_make_file(copy, sizeof copy));
     REQUIRE(driver_without(name, copy));
     setenv("WARPMEM_LIBCUDA", copy, 1);
     REQUIRE_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);

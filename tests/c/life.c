@@ -379,8 +379,7 @@ static int copy_file(const char *from, const char *to)
 
 PROCESS_TEST(a_second_copy_is_another_library_and_outlives_its_dlclose)
 {
-    char path[] = "/tmp/warpmem-test-XXXXXX";
-    int file = mkstemp(path);
+    char path[4096];
     Dl_info own;
     void *second, *again;
     uint64_t here = 0, there = 0;
@@ -390,8 +389,7 @@ PROCESS_TEST(a_second_copy_is_another_library_and_outlives_its_dlclose)
     __typeof__(&warp_free) free_there;
     __typeof__(&warp_alloc) alloc_there;
     start();
-    REQUIRE(file >= 0);
-    close(file);
+    REQUIRE(process_make_file(path, sizeof path));
     REQUIRE(dladdr((void *)(uintptr_t)&warp_init, &own) != 0 && copy_file(own.dli_fname, path));
     second = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     unlink(path);

@@ -157,9 +157,9 @@ TEST(no_pool_entry_is_called_where_there_are_no_pools)
             put_pattern(ptr, 100, 1);
             CHECK_EQ_U64(find_pattern(ptr, 100, 1), 100);
             CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
-            SIM(warpsim_out_of_memory_at_size)(1);
+            SIMULATOR(warpsim_out_of_memory_at_size)(1);
             CHECK_STATUS(warp_alloc(list[i], MIB, &ptr), WARP_ERROR_OUT_OF_MEMORY);
-            SIM(warpsim_fail_clear)();
+            SIMULATOR(warpsim_fail_clear)();
             for (e = 0; e < sizeof pool_entries / sizeof *pool_entries; ++e) {
                 after += calls(pool_entries[e]);
                 if (!somewhere)
@@ -407,7 +407,7 @@ TEST(every_block_goes_back_the_way_it_came)
         if (left == BLOCKS / 2)
             restart(0);
         if (gpu_count() != 0 && simulator_is_here() && left % 7 == 0)
-            SIM(cuCtxSetCurrent)(context_of(gpu((int)(left % gpu_count()))));
+            SIMULATOR(cuCtxSetCurrent)(context_of(gpu((int)(left % gpu_count()))));
         CHECK_EQ_I64(pointer_info(live[chosen].ptr).kind, live[chosen].kind);
         CHECK_STATUS(warp_free(live[chosen].ptr), WARP_SUCCESS);
         live[chosen] = live[left - 1];
@@ -421,7 +421,7 @@ TEST(every_block_goes_back_the_way_it_came)
         CHECK_EQ_U64(calls("cuMemFreeAsync") - before_frees[WARP_MEMORY_CUDA_MEMPOOL], allocs[WARP_MEMORY_CUDA_MEMPOOL]);
         plain = allocs[WARP_MEMORY_CUDA_DEVICE] + allocs[WARP_MEMORY_CUDA_MANAGED];
         CHECK_EQ_U64(calls("cuMemFree_v2") - before_frees[WARP_MEMORY_CUDA_DEVICE], plain);
-        SIM(cuCtxSetCurrent)(NULL);
+        SIMULATOR(cuCtxSetCurrent)(NULL);
     }
     CHECK_NOTHING_LEFT();
 }
@@ -437,7 +437,7 @@ TEST(managed_memory_is_never_touched_by_the_host)
     busy = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
     ptr = (unsigned char *)block_of(gpu(0), 4096, WARP_MEMORY_CUDA_MANAGED);
     host = (unsigned char *)block_of(cpu(), 4096, WARP_MEMORY_HOST);
-    CHECK_EQ_U64(SIM(warpsim_hold)(native_stream(busy)), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_hold)(native_stream(busy)), 0);
     fills = calls("cuMemsetD8Async");
     /* The simulated driver has closed the pages: a touch by the host is a segmentation fault. */
     CHECK_STATUS(warp_memory_fill(ptr, 4096, "\x11", 1, NULL), WARP_SUCCESS);
@@ -454,7 +454,7 @@ TEST(managed_memory_is_never_touched_by_the_host)
     CHECK_EQ_I64(host[150], 0x11);
     CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
     CHECK_STATUS(warp_free(host), WARP_SUCCESS);
-    CHECK_EQ_U64(SIM(warpsim_release)(native_stream(busy)), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_release)(native_stream(busy)), 0);
     CHECK_STATUS(warp_stream_release(busy), WARP_SUCCESS);
     CHECK_NOTHING_LEFT();
 }
@@ -469,30 +469,30 @@ TEST(allocating_keeps_the_callers_context)
         SKIP("needs simulated GPUs");
     for (c = 0; c <= gpu_count() && c < 3; ++c) {
         CUcontext current = c == 0 ? NULL : context_of(gpu((int)c - 1));
-        SIM(cuCtxSetCurrent)(current);
+        SIMULATOR(cuCtxSetCurrent)(current);
         for (i = 0; i < count; ++i)
             for (kind = 0; kind < KINDS; ++kind) {
                 warp_alloc_options options = options_of(kind, NULL);
                 void *ptr = NULL;
                 warp_status status = warp_alloc_with(list[i], 100, &options, &ptr);
-                CHECK_EQ_PTR(current_context(), current);
+                CHECK_EQ_PTR(driver_current(), current);
                 if (status == WARP_SUCCESS) {
                     CHECK_STATUS(warp_memory_fill(ptr, 100, "q", 1, NULL), WARP_SUCCESS);
-                    CHECK_EQ_PTR(current_context(), current);
+                    CHECK_EQ_PTR(driver_current(), current);
                     pointer_info(ptr);
-                    CHECK_EQ_PTR(current_context(), current);
+                    CHECK_EQ_PTR(driver_current(), current);
                     CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
-                    CHECK_EQ_PTR(current_context(), current);
+                    CHECK_EQ_PTR(driver_current(), current);
                 }
                 /* And when the driver has no memory. */
-                SIM(warpsim_out_of_memory_at_size)(1);
+                SIMULATOR(warpsim_out_of_memory_at_size)(1);
                 CHECK(warp_alloc_with(list[i], 100, &options, &ptr) != WARP_SUCCESS || info_of(list[i]).is_cpu);
-                CHECK_EQ_PTR(current_context(), current);
-                SIM(warpsim_fail_clear)();
+                CHECK_EQ_PTR(driver_current(), current);
+                SIMULATOR(warpsim_fail_clear)();
                 CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
             }
     }
-    SIM(cuCtxSetCurrent)(NULL);
+    SIMULATOR(cuCtxSetCurrent)(NULL);
     CHECK_NOTHING_LEFT();
 }
 

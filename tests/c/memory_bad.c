@@ -35,7 +35,7 @@ static struct state state_now(void)
     if (simulator_is_here()) {
         /* What an unknown address is may be asked. */
         state.calls = calls("*") - calls("cuPointerGetAttributes");
-        state.native = SIM(warpsim_live_count)("*");
+        state.native = SIMULATOR(warpsim_live_count)("*");
     }
     return state;
 }

@@ -109,10 +109,10 @@ TEST(memory_that_other_code_made)
     int g;
     if (gpu_count() == 0 || !simulator_is_here())
         SKIP("needs simulated GPUs");
-    before = current_context();
+    before = driver_current();
     for (g = 0; g < (int)gpu_count(); ++g) {
-        SIM(cuCtxSetCurrent)(context_of(gpu(g)));
-        CHECK_EQ_U64(SIM(cuMemAlloc_v2)(&device, 10000), 0);
+        SIMULATOR(cuCtxSetCurrent)(context_of(gpu(g)));
+        CHECK_EQ_U64(SIMULATOR(cuMemAlloc_v2)(&device, 10000), 0);
         info = pointer_info((void *)(uintptr_t)(device + 5000));
         CHECK_EQ_I64(info.kind, WARP_MEMORY_CUDA_DEVICE);
         CHECK_EQ_I64(info.rule, WARP_ACCESS_RULE_PEER);
@@ -125,19 +125,19 @@ TEST(memory_that_other_code_made)
         CHECK_EQ_U64(info.alignment, 0);
         CHECK_EQ_U64(info.stream_id, 0);
         CHECK_STATUS(warp_free((void *)(uintptr_t)device), WARP_ERROR_UNKNOWN_POINTER);
-        CHECK_EQ_U64(SIM(cuMemAllocManaged)(&managed, 10000, 1), 0);
+        CHECK_EQ_U64(SIMULATOR(cuMemAllocManaged)(&managed, 10000, 1), 0);
         info = pointer_info((void *)(uintptr_t)(managed + 1));
         CHECK_EQ_I64(info.kind, WARP_MEMORY_CUDA_MANAGED);
         CHECK_EQ_I64(info.rule, WARP_ACCESS_RULE_MANAGED);
         CHECK_EQ_I64(info.ordinal, g);
         CHECK_EQ_I64(info.is_owned, 0);
-        CHECK_EQ_U64(SIM(cuMemAllocAsync)(&pool, 10000, NULL), 0);
+        CHECK_EQ_U64(SIMULATOR(cuMemAllocAsync)(&pool, 10000, NULL), 0);
         info = pointer_info((void *)(uintptr_t)(pool + 9999));
         CHECK_EQ_I64(info.kind, WARP_MEMORY_CUDA_MEMPOOL);
         CHECK_EQ_I64(info.rule, WARP_ACCESS_RULE_POOL);
         CHECK_EQ_I64(info.ordinal, g);
         CHECK_EQ_PTR(info.device, gpu(g));
-        CHECK_EQ_U64(SIM(cuMemHostAlloc)(&pinned, 10000, 1), 0);
+        CHECK_EQ_U64(SIMULATOR(cuMemHostAlloc)(&pinned, 10000, 1), 0);
         info = pointer_info((char *)pinned + 77);
         CHECK_EQ_I64(info.kind, WARP_MEMORY_PINNED);
         CHECK_EQ_I64(info.rule, WARP_ACCESS_RULE_PINNED);
@@ -146,11 +146,11 @@ TEST(memory_that_other_code_made)
         CHECK_EQ_I64(info.is_owned, 0);
         REQUIRE(posix_memalign((void **)&page, 4096, 8192) == 0);
         check_unknown(page, __LINE__);
-        CHECK_EQ_U64(SIM(cuMemHostRegister_v2)(page, 8192, 1), 0);
+        CHECK_EQ_U64(SIMULATOR(cuMemHostRegister_v2)(page, 8192, 1), 0);
         info = pointer_info(page + 5000);
         CHECK_EQ_I64(info.kind, WARP_MEMORY_PINNED);
         CHECK_EQ_PTR(info.device, cpu());
-        CHECK_EQ_U64(SIM(cuMemHostUnregister)(page), 0);
+        CHECK_EQ_U64(SIMULATOR(cuMemHostUnregister)(page), 0);
         check_unknown(page, __LINE__);
         free(page);
         /* All of it can be filled and copied as one's own, and ranges are checked. */
@@ -161,15 +161,15 @@ TEST(memory_that_other_code_made)
         CHECK_STATUS(warp_device_synchronize(gpu(g)), WARP_SUCCESS);
         CHECK(memcmp(pinned, "abab", 4) == 0 && memcmp((char *)pinned + 9996, "abab", 4) == 0);
         CHECK_STATUS(warp_memory_fill((void *)(uintptr_t)(device + 9990), 12, "ab", 2, NULL), WARP_ERROR_INVALID_ARGUMENT);
-        CHECK_EQ_U64(SIM(cuMemFree_v2)(device), 0);
-        CHECK_EQ_U64(SIM(cuMemFree_v2)(managed), 0);
-        CHECK_EQ_U64(SIM(cuMemFreeAsync)(pool, NULL), 0);
-        CHECK_EQ_U64(SIM(cuMemFreeHost)(pinned), 0);
+        CHECK_EQ_U64(SIMULATOR(cuMemFree_v2)(device), 0);
+        CHECK_EQ_U64(SIMULATOR(cuMemFree_v2)(managed), 0);
+        CHECK_EQ_U64(SIMULATOR(cuMemFreeAsync)(pool, NULL), 0);
+        CHECK_EQ_U64(SIMULATOR(cuMemFreeHost)(pinned), 0);
         check_unknown((void *)(uintptr_t)device, __LINE__);
         check_unknown((void *)(uintptr_t)managed, __LINE__);
         check_unknown(pinned, __LINE__);
     }
-    SIM(cuCtxSetCurrent)(before);
+    SIMULATOR(cuCtxSetCurrent)(before);
     CHECK_NOTHING_LEFT();
 }
 
@@ -301,12 +301,12 @@ TEST(other_users_of_the_pool_are_not_counted)
     CUcontext before;
     if (gpu_count() == 0 || !simulator_is_here() || !has_kind(gpu(0), WARP_MEMORY_CUDA_MEMPOOL))
         SKIP("needs a simulated GPU with pools");
-    before = current_context();
-    SIM(cuCtxSetCurrent)(context_of(gpu(0)));
-    CHECK_EQ_U64(SIM(cuMemAllocAsync)(&foreign, 123456, NULL), 0);
+    before = driver_current();
+    SIMULATOR(cuCtxSetCurrent)(context_of(gpu(0)));
+    CHECK_EQ_U64(SIMULATOR(cuMemAllocAsync)(&foreign, 123456, NULL), 0);
     check_counts(gpu(0), WARP_MEMORY_CUDA_MEMPOOL, 0, 0, statistics_of(gpu(0), WARP_MEMORY_CUDA_MEMPOOL).peak_bytes);
-    CHECK_EQ_U64(SIM(cuMemFreeAsync)(foreign, NULL), 0);
-    SIM(cuCtxSetCurrent)(before);
+    CHECK_EQ_U64(SIMULATOR(cuMemFreeAsync)(foreign, NULL), 0);
+    SIMULATOR(cuCtxSetCurrent)(before);
     CHECK_NOTHING_LEFT();
 }
 
@@ -331,7 +331,7 @@ static void free_behind_the_back(warp_memory_kind kind, uint64_t alignment)
     unsigned char *ptr = NULL, *again = NULL, *blocks[64];
     warp_statistics before = statistics_of(device, kind), after;
     warp_stream *other = new_stream(gpu(0), 0);
-    CUcontext current = current_context();
+    CUcontext current = driver_current();
     uint64_t native;
     int n, count = 0, warned = warnings;
     options.alignment = alignment;
@@ -342,11 +342,11 @@ static void free_behind_the_back(warp_memory_kind kind, uint64_t alignment)
     for (native = (uint64_t)(uintptr_t)ptr; native > (uint64_t)(uintptr_t)ptr - (alignment == 0 ? 1 : alignment);
          native -= 256) {
         uint32_t code;
-        SIM(cuCtxSetCurrent)(context_of(gpu(0)));
-        code = kind == WARP_MEMORY_PINNED         ? SIM(cuMemFreeHost)((void *)(uintptr_t)native)
-               : kind == WARP_MEMORY_CUDA_MEMPOOL ? SIM(cuMemFreeAsync)(native, NULL)
-                                                  : SIM(cuMemFree_v2)(native);
-        SIM(cuCtxSetCurrent)(current);
+        SIMULATOR(cuCtxSetCurrent)(context_of(gpu(0)));
+        code = kind == WARP_MEMORY_PINNED         ? SIMULATOR(cuMemFreeHost)((void *)(uintptr_t)native)
+               : kind == WARP_MEMORY_CUDA_MEMPOOL ? SIMULATOR(cuMemFreeAsync)(native, NULL)
+                                                  : SIMULATOR(cuMemFree_v2)(native);
+        SIMULATOR(cuCtxSetCurrent)(current);
         if (code == 0)
             break;
     }
@@ -404,12 +404,12 @@ TEST(an_old_record_does_not_hide_where_its_successor_begins)
     stale = statistics_of(gpu(0), WARP_MEMORY_CUDA_DEVICE).stale_blocks;
     for (tries = 0; tries < 8; ++tries) {
         uint64_t native, freed = 0;
-        CUcontext current = current_context();
+        CUcontext current = driver_current();
         REQUIRE_STATUS(warp_alloc_with(gpu(0), 1000, &options, (void **)&first), WARP_SUCCESS);
-        SIM(cuCtxSetCurrent)(context_of(gpu(0)));
+        SIMULATOR(cuCtxSetCurrent)(context_of(gpu(0)));
         for (native = (uint64_t)(uintptr_t)first; !freed && native > (uint64_t)(uintptr_t)first - 64 * KIB; native -= 256)
-            freed = SIM(cuMemFree_v2)(native) == 0;
-        SIM(cuCtxSetCurrent)(current);
+            freed = SIMULATOR(cuMemFree_v2)(native) == 0;
+        SIMULATOR(cuCtxSetCurrent)(current);
         CHECK(freed);
         REQUIRE_STATUS(warp_alloc_with(gpu(0), 1000, &options, (void **)&second), WARP_SUCCESS);
         CHECK_EQ_PTR(second, first);
@@ -418,7 +418,7 @@ TEST(an_old_record_does_not_hide_where_its_successor_begins)
         shift[tries] = block_of(gpu(0), 1000 + 300 * (uint64_t)tries, WARP_MEMORY_CUDA_DEVICE);
     }
     CHECK_EQ_U64(statistics_of(gpu(0), WARP_MEMORY_CUDA_DEVICE).stale_blocks, stale + 8);
-    CHECK_EQ_U64(SIM(warpsim_live_count)("default"), 8);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("default"), 8);
     for (tries = 0; tries < 8; ++tries)
         CHECK_STATUS(warp_free(shift[tries]), WARP_SUCCESS);
     CHECK_NOTHING_LEFT();

@@ -30,16 +30,16 @@ static double seconds(void)
 static void set_threshold(int device, uint64_t bytes)
 {
     CUmemoryPool pool = NULL;
-    CHECK_EQ_U64(SIM(cuDeviceGetMemPool)(&pool, device), 0);
-    CHECK_EQ_U64(SIM(cuMemPoolSetAttribute)(pool, POOL_RELEASE_THRESHOLD, &bytes), 0);
+    CHECK_EQ_U64(SIMULATOR(cuDeviceGetMemPool)(&pool, device), 0);
+    CHECK_EQ_U64(SIMULATOR(cuMemPoolSetAttribute)(pool, POOL_RELEASE_THRESHOLD, &bytes), 0);
 }
 
 static uint64_t reserved(int device)
 {
     CUmemoryPool pool = NULL;
     uint64_t bytes = 0;
-    CHECK_EQ_U64(SIM(cuDeviceGetMemPool)(&pool, device), 0);
-    CHECK_EQ_U64(SIM(cuMemPoolGetAttribute)(pool, POOL_RESERVED, &bytes), 0);
+    CHECK_EQ_U64(SIMULATOR(cuDeviceGetMemPool)(&pool, device), 0);
+    CHECK_EQ_U64(SIMULATOR(cuMemPoolGetAttribute)(pool, POOL_RESERVED, &bytes), 0);
     return bytes;
 }
 
@@ -56,7 +56,7 @@ static void *release_later(void *argument)
     pause.tv_sec = 0;
     pause.tv_nsec = delayed->milliseconds * 1000000l;
     nanosleep(&pause, NULL);
-    CHECK_EQ_U64(SIM(warpsim_release)(delayed->stream), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_release)(delayed->stream), 0);
     return NULL;
 }
 
@@ -65,7 +65,7 @@ static void busy_for(struct delayed *delayed, warp_stream *stream, int milliseco
 {
     delayed->stream = native_stream(stream);
     delayed->milliseconds = milliseconds;
-    CHECK_EQ_U64(SIM(warpsim_hold)(delayed->stream), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_hold)(delayed->stream), 0);
     CHECK_EQ_I64(pthread_create(&delayed->thread, NULL, release_later, delayed), 0);
 }
 
@@ -79,14 +79,14 @@ TEST(a_shortage_that_passes_is_not_seen)
     for (kind = WARP_MEMORY_PINNED; kind < KINDS; ++kind) {
         warp_device *device = kind == WARP_MEMORY_PINNED ? cpu() : gpu(0);
         uint64_t before = calls(entries[kind]);
-        SIM(warpsim_fail)(entries[kind], 1, OUT_OF_MEMORY);
+        SIMULATOR(warpsim_fail)(entries[kind], 1, OUT_OF_MEMORY);
         CHECK_STATUS(try_alloc(device, 1000, kind, NULL, &ptr), WARP_SUCCESS);
         CHECK_EQ_U64(calls(entries[kind]), before + 2);
         CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
         /* Twice is out of memory, and it is asked no third time. */
         before = calls(entries[kind]);
-        SIM(warpsim_fail)(entries[kind], 1, OUT_OF_MEMORY);
-        SIM(warpsim_fail)(entries[kind], 2, OUT_OF_MEMORY);
+        SIMULATOR(warpsim_fail)(entries[kind], 1, OUT_OF_MEMORY);
+        SIMULATOR(warpsim_fail)(entries[kind], 2, OUT_OF_MEMORY);
         CHECK_STATUS(try_alloc(device, 1000, kind, NULL, &ptr), WARP_ERROR_OUT_OF_MEMORY);
         CHECK_EQ_PTR(ptr, NULL);
         CHECK_EQ_U64(calls(entries[kind]), before + 2);
@@ -167,7 +167,7 @@ TEST(parked_blocks_are_waited_for)
 {
     static const warp_memory_kind kinds[] = {WARP_MEMORY_CUDA_DEVICE, WARP_MEMORY_CUDA_MEMPOOL};
     size_t k;
-    SIM(warpsim_auto_release)(0);
+    SIMULATOR(warpsim_auto_release)(0);
     for (k = 0; k < 2; ++k) {
         warp_stream *stream = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
         void *parked = block_on(gpu(0), 6 * GIB, WARP_MEMORY_CUDA_DEVICE, stream);
@@ -175,7 +175,7 @@ TEST(parked_blocks_are_waited_for)
         busy_for(&delayed, stream, 100);
         check_served_after_free(parked, kinds[k], stream, &delayed);
     }
-    SIM(warpsim_auto_release)(1);
+    SIMULATOR(warpsim_auto_release)(1);
     CHECK_NOTHING_LEFT();
 }
 
@@ -184,7 +184,7 @@ TEST(frees_in_stream_order_are_waited_for)
 {
     static const warp_memory_kind kinds[] = {WARP_MEMORY_CUDA_DEVICE, WARP_MEMORY_CUDA_MEMPOOL};
     size_t k, twice;
-    SIM(warpsim_auto_release)(0);
+    SIMULATOR(warpsim_auto_release)(0);
     for (k = 0; k < 2; ++k)
         for (twice = 0; twice < 2; ++twice) {
             warp_stream *stream = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
@@ -195,7 +195,7 @@ TEST(frees_in_stream_order_are_waited_for)
                 CHECK_STATUS(warp_pointer_record_stream(freed, stream), WARP_SUCCESS);
             check_served_after_free(freed, kinds[k], stream, &delayed);
         }
-    SIM(warpsim_auto_release)(1);
+    SIMULATOR(warpsim_auto_release)(1);
     CHECK_NOTHING_LEFT();
 }
 
@@ -204,8 +204,8 @@ TEST(the_wait_ends)
     warp_stream *stream = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
     void *parked = block_on(gpu(0), 6 * GIB, WARP_MEMORY_CUDA_DEVICE, stream), *ptr = NULL;
     double before;
-    SIM(warpsim_auto_release)(0);
-    CHECK_EQ_U64(SIM(warpsim_hold)(native_stream(stream)), 0);
+    SIMULATOR(warpsim_auto_release)(0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_hold)(native_stream(stream)), 0);
     CHECK_STATUS(warp_free(parked), WARP_SUCCESS);
     before = seconds();
     CHECK_STATUS(try_alloc(gpu(0), 6 * GIB, WARP_MEMORY_CUDA_DEVICE, NULL, &ptr), WARP_ERROR_OUT_OF_MEMORY);
@@ -214,8 +214,8 @@ TEST(the_wait_ends)
     CHECK_STR_CONTAINS(warp_error_get_message(), "6442450944 bytes in 1 freed blocks wait for their streams");
     /* What fits is served at once while the stream goes on. */
     CHECK_STATUS(try_alloc(gpu(0), GIB, WARP_MEMORY_CUDA_DEVICE, NULL, &ptr), WARP_SUCCESS);
-    SIM(warpsim_release_all)();
-    SIM(warpsim_auto_release)(1);
+    SIMULATOR(warpsim_release_all)();
+    SIMULATOR(warpsim_auto_release)(1);
     CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
     CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
     CHECK_NOTHING_LEFT();
@@ -224,19 +224,19 @@ TEST(the_wait_ends)
 TEST(limits_by_size_and_in_total)
 {
     void *first, *ptr;
-    SIM(warpsim_out_of_memory_at_size)(MIB);
+    SIMULATOR(warpsim_out_of_memory_at_size)(MIB);
     CHECK_STATUS(try_alloc(gpu(0), MIB, WARP_MEMORY_CUDA_DEVICE, NULL, &ptr), WARP_ERROR_OUT_OF_MEMORY);
     CHECK_STATUS(try_alloc(gpu(0), MIB - 1, WARP_MEMORY_CUDA_DEVICE, NULL, &ptr), WARP_SUCCESS);
     CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
-    SIM(warpsim_fail_clear)();
-    SIM(warpsim_out_of_memory_above_total)(100 * MIB);
+    SIMULATOR(warpsim_fail_clear)();
+    SIMULATOR(warpsim_out_of_memory_above_total)(100 * MIB);
     first = block_of(gpu(0), 60 * MIB, WARP_MEMORY_CUDA_DEVICE);
     CHECK_STATUS(try_alloc(gpu(1), 60 * MIB, WARP_MEMORY_CUDA_DEVICE, NULL, &ptr), WARP_ERROR_OUT_OF_MEMORY);
     CHECK_STR_CONTAINS(warp_error_get_message(), "\"cuda:1\"");
     CHECK_STATUS(warp_free(first), WARP_SUCCESS);
     CHECK_STATUS(try_alloc(gpu(1), 60 * MIB, WARP_MEMORY_CUDA_DEVICE, NULL, &ptr), WARP_SUCCESS);
     CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
-    SIM(warpsim_fail_clear)();
+    SIMULATOR(warpsim_fail_clear)();
     CHECK_NOTHING_LEFT();
 }
 
@@ -269,25 +269,25 @@ TEST(page_locked_memory_runs_out_by_itself)
 TEST(parked_page_locked_memory_is_waited_for_under_whatever_context_it_lies)
 {
     int g;
-    SIM(warpsim_auto_release)(0);
+    SIMULATOR(warpsim_auto_release)(0);
     for (g = 0; g < 2; ++g) {
         warp_stream *stream = new_stream(gpu(g), WARP_STREAM_NON_BLOCKING);
-        CUcontext before = current_context();
+        CUcontext before = driver_current();
         struct delayed delayed;
         void *parked, *ptr = NULL;
-        SIM(cuCtxSetCurrent)(context_of(gpu(g)));
+        SIMULATOR(cuCtxSetCurrent)(context_of(gpu(g)));
         parked = block_of(cpu(), 400 * MIB, WARP_MEMORY_PINNED);
         busy_for(&delayed, stream, 100);
         CHECK_STATUS(warp_pointer_record_stream(parked, stream), WARP_SUCCESS);
         CHECK_STATUS(warp_free(parked), WARP_SUCCESS);
-        SIM(cuCtxSetCurrent)(context_of(gpu(!g)));
+        SIMULATOR(cuCtxSetCurrent)(context_of(gpu(!g)));
         CHECK_STATUS(try_alloc(cpu(), 400 * MIB, WARP_MEMORY_PINNED, NULL, &ptr), WARP_SUCCESS);
-        SIM(cuCtxSetCurrent)(before);
+        SIMULATOR(cuCtxSetCurrent)(before);
         pthread_join(delayed.thread, NULL);
         CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
         CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
     }
-    SIM(warpsim_auto_release)(1);
+    SIMULATOR(warpsim_auto_release)(1);
     CHECK_NOTHING_LEFT();
 }
 

@@ -33,6 +33,19 @@ __attribute__((unused)) static FILE *process_errors(void)
     return file;
 }
 
+/* Makes an empty file that the test removes; path gets its name. Whether that was possible. */
+__attribute__((unused)) static int process_make_file(char *path, size_t size)
+{
+    const char *folder = getenv("TMPDIR");
+    int file;
+    if (folder == NULL || folder[0] == '\0')
+        folder = "/tmp";
+    if (snprintf(path, size, "%s/warpmem-test-XXXXXX", folder) >= (int)size)
+        return 0;
+    file = mkstemp(path);
+    return file >= 0 && close(file) == 0;
+}
+
 /* Waits for a child of the running test: its exit status, or 128 and the signal. */
 __attribute__((unused)) static int process_wait(pid_t child)
 {

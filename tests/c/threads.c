@@ -229,10 +229,10 @@ TEST(threads_share_all_kinds_of_memory)
         /* Now one stream is busy for a while, now another. */
         struct worker *worker = &workers[next_random(&random) % THREADS];
         uint64_t busy = __atomic_load_n(&worker->natives[next_random(&random) % 4], __ATOMIC_ACQUIRE);
-        int held = busy != 0 && simulator_is_here() && SIM(warpsim_hold)(busy) == 0;
+        int held = busy != 0 && simulator_is_here() && SIMULATOR(warpsim_hold)(busy) == 0;
         nanosleep(&pause, NULL);
         if (held)
-            SIM(warpsim_release)(busy); /* somebody may have waited for it, which lets it go */
+            SIMULATOR(warpsim_release)(busy); /* somebody may have waited for it, which lets it go */
     }
     __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
     for (i = 0; i < THREADS; ++i) {

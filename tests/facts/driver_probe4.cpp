@@ -1,50 +1,13 @@
 // Fourth round: what is left of a context that was reset, destroyed or released: its streams, events and memory; and what
 // needs a current context at all.
 // Build: g++ -O2 -std=c++17 driver_probe4.cpp -o probe4 -lcuda      Run: ./probe4
-#include <cuda.h>
+#include "probe.h"
 
-#include <cstdio>
-#include <functional>
-#include <string>
-#include <sys/wait.h>
 #include <thread>
-#include <unistd.h>
-
-static const char *name_of(CUresult code)
-{
-    const char *name = nullptr;
-    cuGetErrorName(code, &name);
-    return name ? name : "UNKNOWN";
-}
 
 static void fact(const std::string &name, CUresult code)
 {
     printf("%s = %s\n", name.c_str(), name_of(code));
-}
-
-static void must(const char *what, CUresult code)
-{
-    if (code)
-        printf("!! %s -> %s\n", what, name_of(code));
-}
-#define MUST(call) must(#call, call)
-
-// Each case in a process of its own: what dies there stays there.
-static void in_child(const std::string &name, const std::function<void()> &body)
-{
-    fflush(stdout);
-    pid_t child = fork();
-    if (child == 0) {
-        alarm(40);
-        MUST(cuInit(0));
-        body();
-        fflush(stdout);
-        _exit(0);
-    }
-    int status = 0;
-    waitpid(child, &status, 0);
-    if (WIFSIGNALED(status))
-        printf("%s = SIGNAL %d\n", name.c_str(), WTERMSIG(status));
 }
 
 static CUdevice device;

@@ -1,50 +1,14 @@
 // Fifth round: when an asynchronous copy has read, or written, pageable memory; what pool memory of an ended context still
 // allows; and the events of such a context.
 // Build: g++ -O2 -std=c++17 driver_probe5.cpp -o probe5 -lcuda      Run: ./probe5
-#include <cuda.h>
+#include "probe.h"
 
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
-#include <string>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #ifndef BUSY_BYTES
 #define BUSY_BYTES (2ull << 30) // copied 20 times to keep a stream busy; small on a simulator
 #endif
-
-static const char *name_of(CUresult code)
-{
-    const char *name = nullptr;
-    cuGetErrorName(code, &name);
-    return name ? name : "UNKNOWN";
-}
-
-static void must(const char *what, CUresult code)
-{
-    if (code)
-        printf("!! %s -> %s\n", what, name_of(code));
-}
-#define MUST(call) must(#call, call)
-
-static void in_child(const std::string &name, const std::function<void()> &body)
-{
-    fflush(stdout);
-    pid_t child = fork();
-    if (child == 0) {
-        alarm(60);
-        MUST(cuInit(0));
-        body();
-        fflush(stdout);
-        _exit(0);
-    }
-    int status = 0;
-    waitpid(child, &status, 0);
-    if (WIFSIGNALED(status))
-        printf("%s = SIGNAL %d\n", name.c_str(), WTERMSIG(status));
-}
 
 static CUdevice device;
 static CUcontext context;

@@ -4,6 +4,7 @@
  * in some. Runs on one GPU or more; what needs two says so.
  */
 #define _GNU_SOURCE
+#include "../c/devices.h"
 #include "../c/process.h"
 
 #include <dlfcn.h>
@@ -53,13 +54,6 @@ static size_t gpus(void)
     size_t count = 0;
     CHECK_STATUS(warp_device_get_cuda_count(&count), WARP_SUCCESS);
     return count;
-}
-
-static warp_device *device(const char *alias)
-{
-    warp_device *found = NULL;
-    CHECK_STATUS(warp_device_get(alias, &found), WARP_SUCCESS);
-    return found;
 }
 
 static void *native(warp_stream *stream)

@@ -1,0 +1,21 @@
+/* devices.h: starting the library in a test, and finding a device. */
+#ifndef WARPMEM_TESTS_DEVICES_H
+#define WARPMEM_TESTS_DEVICES_H
+
+#include "check.h"
+
+/* Starts the library on a topology of the simulated driver. */
+__attribute__((unused)) static void start_on(const char *topology)
+{
+    setenv("WARPSIM_TOPOLOGY", topology, 1);
+    CHECK_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
+}
+
+__attribute__((unused)) static warp_device *device(const char *alias)
+{
+    warp_device *found = NULL;
+    CHECK_STATUS(warp_device_get(alias, &found), WARP_SUCCESS);
+    return found;
+}
+
+#endif
