@@ -89,7 +89,8 @@ impl Native {
     /// Remembers it again, when the block was not given back.
     pub fn keep(self, record: &Record) {
         if record.flags() & PADDED != 0 {
-            PADDINGS.lock().get_or_insert_with(HashMap::new).insert(record.base(), self.0);
+            // Other code may have freed the block behind our back, and a new one at its address entered its own.
+            PADDINGS.lock().get_or_insert_with(HashMap::new).entry(record.base()).or_insert(self.0);
         }
     }
 }
@@ -136,6 +137,7 @@ pub fn mempool(order: Order<'_>) -> Result<u64> {
     settle(stream.thread(), record, || {
         // SAFETY: the record was refused, so the hold is still this function's.
         let stream = unsafe { stream::held(held) };
+        let _relaxed = driver.relax_capture();
         let _ = driver.free_async(native, stream.native());
         // SAFETY: as above.
         unsafe { stream::release_hold(held) };

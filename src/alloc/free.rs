@@ -92,7 +92,10 @@ fn check(record: &Record, options: &FreeOptions<'_>) -> Result<()> {
     }
     if let Some(alignment) = options.alignment {
         if !alignment.is_power_of_two() {
-            fail!(BadAlignment, "alignment {alignment} is not a power of two; nothing was freed");
+            fail!(
+                BadAlignment,
+                "alignment {alignment} is not a power of two (0 leaves it unchecked); nothing was freed"
+            );
         }
         if alignment > record.alignment() {
             return Err(wrong(record, "alignment", alignment, record.alignment()));

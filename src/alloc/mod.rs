@@ -107,7 +107,7 @@ impl Rule {
     }
 
     fn of_record(record: &Record) -> Rule {
-        Rule::ALL[usize::from(record.rule())]
+        Rule::ALL.into_iter().find(|rule| *rule as u8 == record.rule()).unwrap_or(Rule::Unknown)
     }
 }
 
@@ -146,7 +146,7 @@ pub fn allocate(device: &'static Device, request: Request<'_>) -> Result<u64> {
         fail!(SizeOverflow, "{size} bytes is more than any address space has (the limit is 2^63 - 1)");
     }
     if alignment != 0 && !alignment.is_power_of_two() {
-        fail!(BadAlignment, "alignment {alignment} is not a power of two");
+        fail!(BadAlignment, "alignment {alignment} is not a power of two; 0 asks for the kind's own");
     }
     if size.checked_add(alignment).is_none_or(|sum| sum > LARGEST) {
         fail!(SizeOverflow, "{size} bytes aligned to {alignment} is more than any address space has");
@@ -209,7 +209,11 @@ pub fn kind_for(device: &Device, asked: Option<Kind>) -> Result<Kind> {
         );
     }
     if kind == Kind::CudaManaged && !device.facts().managed_memory {
-        fail!(NotSupported, "\"{}\" does not support managed memory", device.alias());
+        fail!(
+            NotSupported,
+            "\"{}\" does not support managed memory; ask for WARP_MEMORY_CUDA_DEVICE, or for no kind",
+            device.alias()
+        );
     }
     Ok(kind)
 }

@@ -77,7 +77,10 @@ pub fn record_use(address: u64, stream: &Entered<Stream>) {
 pub fn record_use_of(address: u64, stream: &Entered<Stream>) -> Result<()> {
     match LEDGER.find(address) {
         Some(record) => note(&record, stream),
-        None => fail!(UnknownPointer, "{address:#x} lies in no live block of this library"),
+        None => fail!(
+            UnknownPointer,
+            "{address:#x} lies in no live block of this library, and only those have uses"
+        ),
     }
     Ok(())
 }

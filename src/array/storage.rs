@@ -83,7 +83,11 @@ impl Storage {
             block.base() == self.address && block.home().is_some_and(|home| std::ptr::eq(home, self.home))
         };
         if self.owned && !alloc::find(self.address).is_some_and(is_ours) {
-            fail!(UnknownPointer, "the memory of the array at {:#x} was freed by its address", self.address);
+            fail!(
+                UnknownPointer,
+                "the memory of the array at {:#x} was freed by its address; all that is left is to release the array",
+                self.address
+            );
         }
         Ok(())
     }

@@ -195,8 +195,9 @@ impl Device {
     /// From now on the device is lost, and its GPU gets a fresh one.
     fn lose(&self) {
         if !self.lost.swap(true, Ordering::AcqRel) {
-            log!(Warning, "device \"{}\" is lost: its context is gone", self.alias);
             table::replace_lost(self);
+            // After that: a callback which asks for the device by its name gets the fresh one.
+            log!(Warning, "device \"{}\" is lost: its context is gone", self.alias);
         }
     }
 

@@ -102,7 +102,7 @@ pub fn set_current(device: &'static Device, stream: Option<Handle>) -> Result<()
         if !std::ptr::eq(stream.device(), device) {
             fail!(
                 InvalidArgument,
-                "the stream belongs to \"{}\" and cannot be the current one of \"{}\"",
+                "the stream belongs to \"{}\" and cannot be the current one of \"{}\"; pass one of that device, or NULL for its default",
                 stream.device().alias(),
                 device.alias()
             );

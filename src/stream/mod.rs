@@ -364,7 +364,7 @@ pub fn wrap(device: &'static Device, native: RawStream) -> Result<Handle> {
         let owner = device::of_context(driver, actual);
         fail!(
             InvalidArgument,
-            "the stream belongs to {}, not to \"{}\"",
+            "the stream belongs to {}, not to \"{}\"; wrap it on the device that it belongs to",
             owner.map_or(
                 "a context that is not registered (see warp_device_from_context)".into(),
                 |d| format!("\"{}\"", d.alias())

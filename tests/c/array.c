@@ -365,7 +365,7 @@ TEST(handles_that_are_none_are_refused_and_outputs_cleared)
         size_t struct_size;
         void *data;
     } first = {0, NULL};
-    void *bad[3];
+    void *bad[4];
     size_t i;
     const int64_t four = 4;
     start();
@@ -374,7 +374,10 @@ TEST(handles_that_are_none_are_refused_and_outputs_cleared)
     bad[0] = NULL;
     bad[1] = stream;
     bad[2] = &info;
-    for (i = 0; i < 3; ++i) {
+    CHECK_STATUS(warp_array_zeros(cpu, F32, 1, &four, NULL, &view), WARP_SUCCESS);
+    bad[3] = view; /* released */
+    release(view);
+    for (i = 0; i < 4; ++i) {
         warp_array *none = (warp_array *)bad[i];
         info.struct_size = sizeof info;
         info.count = 5;
@@ -386,18 +389,50 @@ TEST(handles_that_are_none_are_refused_and_outputs_cleared)
         CHECK_EQ_I64(shape[0], 0);
         CHECK_STATUS(warp_array_slice(none, 0, NULL, NULL, NULL, &view), WARP_ERROR_INVALID_HANDLE);
         CHECK_EQ_PTR(view, NULL);
+        view = array;
         CHECK_STATUS(warp_array_reshape(none, 1, &four, &view), WARP_ERROR_INVALID_HANDLE);
+        CHECK_EQ_PTR(view, NULL);
+        view = array;
         CHECK_STATUS(warp_array_transpose(none, 0, NULL, &view), WARP_ERROR_INVALID_HANDLE);
+        CHECK_EQ_PTR(view, NULL);
+        view = array;
         CHECK_STATUS(warp_array_reinterpret(none, F32, &view), WARP_ERROR_INVALID_HANDLE);
+        CHECK_EQ_PTR(view, NULL);
         CHECK_STATUS(warp_array_fill(none, &shape, 4, NULL), WARP_ERROR_INVALID_HANDLE);
         CHECK_STATUS(warp_array_copy(none, array, 0, 0, 0, NULL), WARP_ERROR_INVALID_HANDLE);
         CHECK_STATUS(warp_array_copy(array, none, 0, 0, 0, NULL), WARP_ERROR_INVALID_HANDLE);
+        view = array;
         CHECK_STATUS(warp_array_clone(none, NULL, NULL, &view), WARP_ERROR_INVALID_HANDLE);
+        CHECK_EQ_PTR(view, NULL);
         if (none != NULL)
             CHECK_STATUS(warp_array_release(none), WARP_ERROR_INVALID_HANDLE);
     }
     CHECK_STATUS(warp_stream_release((warp_stream *)array), WARP_ERROR_INVALID_HANDLE);
     CHECK_STATUS(warp_array_release(NULL), WARP_SUCCESS);
+
+    /* An array where a device is expected. */
+    {
+        warp_device *other = (warp_device *)array;
+        float one = 1;
+        view = array;
+        CHECK_STATUS(warp_array_zeros(other, F32, 1, &four, NULL, &view), WARP_ERROR_INVALID_HANDLE);
+        CHECK_STR_CONTAINS(warp_error_get_message(), "is of type array, not device");
+        CHECK_EQ_PTR(view, NULL);
+        view = array;
+        CHECK_STATUS(warp_array_ones(other, F32, 1, &four, NULL, &view), WARP_ERROR_INVALID_HANDLE);
+        CHECK_EQ_PTR(view, NULL);
+        view = array;
+        CHECK_STATUS(warp_array_full(other, F32, 1, &four, &one, NULL, &view), WARP_ERROR_INVALID_HANDLE);
+        CHECK_EQ_PTR(view, NULL);
+        view = array;
+        CHECK_STATUS(warp_array_wrap(other, &one, F32, 0, NULL, NULL, &view), WARP_ERROR_INVALID_HANDLE);
+        CHECK_EQ_PTR(view, NULL);
+        view = array;
+        CHECK_STATUS(warp_array_clone(array, other, NULL, &view), WARP_ERROR_INVALID_HANDLE);
+        CHECK_EQ_PTR(view, NULL);
+    }
+    CHECK_STATUS(warp_array_zeros(cpu, F32, 1, &four, NULL, NULL), WARP_ERROR_INVALID_ARGUMENT);
+    CHECK_STATUS(warp_array_ones(cpu, F32, 1, &four, NULL, NULL), WARP_ERROR_INVALID_ARGUMENT);
     CHECK_STATUS(warp_array_slice(array, 0, NULL, NULL, NULL, NULL), WARP_ERROR_INVALID_ARGUMENT);
     CHECK_STATUS(warp_array_reshape(array, 1, &four, NULL), WARP_ERROR_INVALID_ARGUMENT);
     CHECK_STATUS(warp_array_transpose(array, 0, NULL, NULL), WARP_ERROR_INVALID_ARGUMENT);

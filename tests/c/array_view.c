@@ -309,10 +309,15 @@ TEST(threads_share_an_array)
 TEST(the_last_shutdown_releases_what_was_left)
 {
     const int64_t shape = 256, first = 1;
-    warp_array *array = NULL, *view = NULL, *on_gpu = NULL;
+    warp_array *array = NULL, *view = NULL, *on_gpu = NULL, *made = NULL;
     warp_array_options options = {0};
+    warp_array_info info = {0};
+    int64_t length = 9;
+    float one = 1;
     void *raw = NULL;
     start();
+    info.struct_size = sizeof info;
+    info.count = 9;
     options.struct_size = sizeof options;
     options.kind = WARP_MEMORY_CUDA_DEVICE;
     array = counting(1, &shape);
@@ -323,7 +328,28 @@ TEST(the_last_shutdown_releases_what_was_left)
     CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
     CHECK_STATUS(warp_array_release(array), WARP_ERROR_INVALID_HANDLE);
     CHECK_STATUS(warp_array_fill(view, &shape, 4, NULL), WARP_ERROR_SHUT_DOWN);
-    CHECK_STATUS(warp_array_empty(NULL, F32, 1, &shape, NULL, &view), WARP_ERROR_SHUT_DOWN);
+#define SHUT_DOWN(call)                                 \
+    do {                                                \
+        made = view;                                    \
+        CHECK_STATUS(call, WARP_ERROR_SHUT_DOWN);       \
+        CHECK_EQ_PTR(made, NULL);                       \
+    } while (0)
+    SHUT_DOWN(warp_array_empty(NULL, F32, 1, &shape, NULL, &made));
+    SHUT_DOWN(warp_array_zeros(NULL, F32, 1, &shape, NULL, &made));
+    SHUT_DOWN(warp_array_ones(NULL, F32, 1, &shape, NULL, &made));
+    SHUT_DOWN(warp_array_full(NULL, F32, 1, &shape, &one, NULL, &made));
+    SHUT_DOWN(warp_array_wrap(NULL, &one, F32, 0, NULL, NULL, &made));
+    SHUT_DOWN(warp_array_slice(view, 0, NULL, NULL, NULL, &made));
+    SHUT_DOWN(warp_array_reshape(view, 1, &shape, &made));
+    SHUT_DOWN(warp_array_transpose(view, 0, NULL, &made));
+    SHUT_DOWN(warp_array_reinterpret(view, F32, &made));
+    SHUT_DOWN(warp_array_clone(view, NULL, NULL, &made));
+#undef SHUT_DOWN
+    CHECK_STATUS(warp_array_get_info(view, &info), WARP_ERROR_SHUT_DOWN);
+    CHECK_EQ_U64(info.count, 0);
+    CHECK_STATUS(warp_array_get_shape(view, 1, &length, NULL), WARP_ERROR_SHUT_DOWN);
+    CHECK_EQ_I64(length, 0);
+    CHECK_STATUS(warp_array_copy(view, view, 0, 0, 0, NULL), WARP_ERROR_SHUT_DOWN);
     CHECK_STATUS(warp_free(raw), WARP_SUCCESS);
     if (gpus > 0 && simulator_is_here())
         CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("*"), 0);

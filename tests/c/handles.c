@@ -155,6 +155,8 @@ static void check_no_device(warp_device *bad)
     CHECK_EQ_I64(info.ordinal, 0);
     CHECK_EQ_U64(info.struct_size, sizeof info);
     CHECK_STATUS(warp_device_query_memory(bad, &available, &total), WARP_ERROR_INVALID_HANDLE);
+    CHECK_EQ_U64(available, 0);
+    CHECK_EQ_U64(total, 0);
     CHECK_STATUS(warp_device_get_native_context(bad, &block), WARP_ERROR_INVALID_HANDLE);
     CHECK_EQ_PTR(block, NULL);
     CHECK_STATUS(warp_device_remove(bad), WARP_ERROR_INVALID_HANDLE);
@@ -163,8 +165,12 @@ static void check_no_device(warp_device *bad)
     CHECK_STATUS(warp_device_synchronize(bad), WARP_ERROR_INVALID_HANDLE);
     CHECK_STATUS(warp_stream_create(bad, NULL, &stream), WARP_ERROR_INVALID_HANDLE);
     CHECK_EQ_PTR(stream, NULL);
+    stream = (warp_stream *)1;
     CHECK_STATUS(warp_stream_wrap(bad, NULL, &stream), WARP_ERROR_INVALID_HANDLE);
+    CHECK_EQ_PTR(stream, NULL);
+    stream = (warp_stream *)1;
     CHECK_STATUS(warp_stream_get_current(bad, &stream), WARP_ERROR_INVALID_HANDLE);
+    CHECK_EQ_PTR(stream, NULL);
     CHECK_STATUS(warp_stream_set_current(bad, NULL), WARP_ERROR_INVALID_HANDLE);
     block = (void *)1;
     CHECK_STATUS(warp_alloc(bad, 64, &block), WARP_ERROR_INVALID_HANDLE);
