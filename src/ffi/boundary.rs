@@ -270,3 +270,18 @@ pub fn address<T>(pointer: *const T) -> u64 {
 pub fn pointer<T>(address: u64) -> *mut T {
     std::ptr::with_exposed_provenance_mut(address as usize)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_a_status_that_tells_what_it_was() {
+        assert_eq!(guard(|| panic!("torn")), status::WARP_ERROR_INTERNAL);
+        // SAFETY: the text is this thread's and lasts until its next failure.
+        let message = unsafe { CStr::from_ptr(status::warp_error_get_message()) };
+        let message = message.to_str().expect("messages are UTF-8");
+        assert_eq!(message, "a defect of warpmem was caught: torn; please report it");
+        assert_eq!(guard(|| Ok(())), status::WARP_SUCCESS);
+    }
+}

@@ -29,6 +29,7 @@ uint32_t cuCtxSynchronize(void);
 uint32_t cuCtxGetId(CUcontext context, unsigned long long *out);
 uint32_t cuDevicePrimaryCtxRetain(CUcontext *out, int32_t device);
 uint32_t cuDevicePrimaryCtxRelease_v2(int32_t device);
+uint32_t cuDevicePrimaryCtxReset_v2(int32_t device);
 uint32_t cuDevicePrimaryCtxGetState(int32_t device, uint32_t *flags, int32_t *active);
 uint32_t cuStreamCreate(CUstream *out, uint32_t flags);
 uint32_t cuStreamDestroy_v2(CUstream stream);

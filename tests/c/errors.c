@@ -172,6 +172,29 @@ static void make_noise(void)
     CHECK_STATUS(warp_device_synchronize(mine), WARP_ERROR_DEVICE_LOST);
 }
 
+static void look_it_up(void *user, warp_log_level level, const char *message)
+{
+    (void)level;
+    if (strstr(message, "is lost") != NULL)
+        CHECK_STATUS(warp_device_get("cuda:0", user), WARP_SUCCESS);
+}
+
+PROCESS_TEST(a_callback_that_hears_of_a_loss_finds_the_fresh_device)
+{
+    warp_device *first = NULL, *found = NULL, *fresh = NULL;
+    void *context = NULL;
+    CHECK_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
+    CHECK_STATUS(warp_device_get("cuda:0", &first), WARP_SUCCESS);
+    CHECK_STATUS(warp_device_get_native_context(first, &context), WARP_SUCCESS);
+    CHECK_STATUS(warp_log_set_callback(look_it_up, &found, WARP_LOG_WARNING), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(cuDevicePrimaryCtxReset_v2)(0), 0);
+    CHECK_STATUS(warp_device_synchronize(first), WARP_ERROR_DEVICE_LOST);
+    CHECK(found != NULL && found != first);
+    CHECK_STATUS(warp_device_get("cuda:0", &fresh), WARP_SUCCESS);
+    CHECK_EQ_PTR(found, fresh);
+    CHECK_STATUS(warp_device_synchronize(found), WARP_SUCCESS);
+}
+
 PROCESS_TEST(a_callback_gets_its_level_and_graver)
 {
     struct heard heard = {0}, other = {0};

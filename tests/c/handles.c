@@ -349,6 +349,32 @@ static warp_status free_with(void *room)
     return status;
 }
 
+static warp_array *watched_array;
+static warp_status array_info_with(void *room) { return warp_array_get_info(watched_array, room); }
+static warp_status wrap_with(void *room)
+{
+    static float item;
+    warp_array *array = (warp_array *)1;
+    warp_status status =
+        warp_array_wrap(device("cpu"), &item, warp_dtype_make(WARP_DTYPE_FLOAT, 32), 0, NULL, room, &array);
+    if (status == WARP_SUCCESS)
+        CHECK_STATUS(warp_array_release(array), WARP_SUCCESS);
+    else
+        CHECK_EQ_PTR(array, NULL);
+    return status;
+}
+static warp_status empty_with(void *room)
+{
+    warp_array *array = (warp_array *)1;
+    warp_status status =
+        warp_array_empty(device("cpu"), warp_dtype_make(WARP_DTYPE_FLOAT, 32), 0, NULL, room, &array);
+    if (status == WARP_SUCCESS)
+        CHECK_STATUS(warp_array_release(array), WARP_SUCCESS);
+    else
+        CHECK_EQ_PTR(array, NULL);
+    return status;
+}
+
 static union room room;
 
 static void check_input(with_struct call, size_t size)
@@ -420,6 +446,12 @@ PROCESS_TEST(structs_may_grow)
     check_output(stream_info_with, sizeof(warp_stream_info));
     check_output(pointer_with, sizeof(warp_pointer_info));
     check_output(statistics_with, sizeof(warp_statistics));
+    check_input(empty_with, sizeof(warp_array_options));
+    check_input(wrap_with, sizeof(warp_array_wrap_options));
+    REQUIRE_STATUS(warp_array_empty(device("cpu"), warp_dtype_make(WARP_DTYPE_FLOAT, 32), 0, NULL, NULL, &watched_array),
+                   WARP_SUCCESS);
+    check_output(array_info_with, sizeof(warp_array_info));
+    CHECK_STATUS(warp_array_release(watched_array), WARP_SUCCESS);
     CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("*"), 0);
 }
 

@@ -6,7 +6,7 @@ use crate::shell::{Run, copy_as, copy_tree, make_folder, read_file, remove_folde
 use crate::tools::cuda_headers;
 use std::path::{Path, PathBuf};
 
-const LIMIT_BYTES: u64 = 60 << 20;
+const LIMIT_BYTES: u64 = 60_000_000;
 const RUN: &str = include_str!("kit-run.sh");
 
 pub fn command() -> Result<(), String> {

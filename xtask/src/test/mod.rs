@@ -58,6 +58,8 @@ const STEPS: &[Step] = &[
         run: consumers::installed,
     },
     Step { name: "dist", about: "outside projects that use the release archive", run: consumers::archive },
+    Step { name: "demo", about: "the tour runs on what is here", run: demo },
+    Step { name: "kit", about: "what goes to GPU machines, benchmarks too, builds and is small", run: kit },
     Step { name: "valgrind", about: "the C and C++ tests once more, under valgrind", run: native::valgrind },
     Step { name: "sanitize", about: "the same with the compiler's sanitizers", run: native::sanitize },
     Step { name: "abidiff", about: "the binary interface against that of the last release", run: abidiff },
@@ -176,6 +178,16 @@ fn python(notes: &mut Notes) -> Result<Tally, Problem> {
         notes.failures.push(finished.output);
     }
     Ok(tally)
+}
+
+fn demo(_: &mut Notes) -> Result<Tally, Problem> {
+    crate::demo::command()?;
+    Ok(Tally::of_one(true))
+}
+
+fn kit(_: &mut Notes) -> Result<Tally, Problem> {
+    crate::kit::command()?;
+    Ok(Tally::of_one(true))
 }
 
 /// A step that is run alone builds what it tests.
