@@ -67,12 +67,6 @@ impl Driver {
         unsafe { self.table.cuMemPoolTrimTo(pool.0.cast(), keep) }
     }
 
-    /// Gives unused memory of graphs back.
-    pub fn trim_graph_memory(&self, device: i32) -> Result<(), Failure> {
-        // SAFETY: the device came from the driver.
-        unsafe { self.table.cuDeviceGraphMemTrim(device) }
-    }
-
     /// Bytes of the pool that are in use and that are reserved, now.
     pub fn pool_usage(&self, pool: RawPool) -> Result<(u64, u64), Failure> {
         let (mut used, mut reserved) = (0u64, 0u64);

@@ -1,29 +1,6 @@
 //! The only room that knows CUDA: which file is the driver, its entry points, its codes, and the calls that
 //! the concepts make, in their own words. Nothing above this room names a `cu…` function or type.
 
-mod code;
-mod context;
-mod device;
-mod locate;
-mod memory;
-mod pointer;
-mod stream;
-mod table;
-
-pub use code::Failure;
-pub use context::ContextGuard;
-pub use device::DeviceFacts;
-pub use memory::FillValue;
-pub use pointer::MemoryClass;
-pub use stream::CaptureStatus;
-
-use crate::error::{Error, Status};
-use std::ffi::{CStr, c_char, c_int, c_void};
-use table::Table;
-
-/// The oldest driver that is used: context ids and per-stream ids came with it.
-const OLDEST_VERSION: i32 = 12000;
-
 macro_rules! native_handle {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -39,6 +16,31 @@ macro_rules! native_handle {
         }
     };
 }
+
+mod code;
+mod context;
+mod device;
+mod graph;
+mod locate;
+mod memory;
+mod pointer;
+mod stream;
+mod table;
+
+pub use code::Failure;
+pub use context::ContextGuard;
+pub use device::DeviceFacts;
+pub use graph::{CaptureInfo, CaptureMode, Dependency, GraphMemory, RawGraph, RawGraphExec, RawNode};
+pub use memory::FillValue;
+pub use pointer::MemoryClass;
+pub use stream::CaptureStatus;
+
+use crate::error::{Error, Status};
+use std::ffi::{CStr, c_char, c_int, c_void};
+use table::Table;
+
+/// The oldest driver that is used: context ids and per-stream ids came with it.
+const OLDEST_VERSION: i32 = 12000;
 
 native_handle!(
     /// A context of the driver.
@@ -93,6 +95,7 @@ pub struct Driver {
     version: i32,
     device_count: i32,
     pools: bool,
+    graphs: bool,
 }
 
 impl Driver {
@@ -111,6 +114,7 @@ impl Driver {
             error_name: name_of(c"cuGetErrorName"),
             error_string: name_of(c"cuGetErrorString"),
             pools: !table::POOLS.iter().any(|name| missing.contains(name)),
+            graphs: !table::GRAPHS.iter().any(|name| missing.contains(name)),
             table,
             version: 0,
             device_count: 0,

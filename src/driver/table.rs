@@ -76,7 +76,6 @@ entry_points! {
     cuDeviceGetPCIBusId(out: *mut c_char, len: c_int, device: CUdevice);
     cuDeviceCanAccessPeer(can: *mut c_int, device: CUdevice, peer: CUdevice);
     cuDeviceGetMemPool(pool: *mut CUmemoryPool, device: CUdevice);
-    cuDeviceGraphMemTrim(device: CUdevice);
 
     cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
     cuDevicePrimaryCtxRelease_v2(device: CUdevice);
@@ -124,6 +123,29 @@ entry_points! {
     cuEventCreate(out: *mut CUevent, flags: c_uint);
     cuEventRecord(event: CUevent, stream: CUstream);
     cuEventQuery(event: CUevent);
+
+    cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode);
+    cuStreamBeginCaptureToGraph(stream: CUstream, graph: CUgraph, nodes: *const CUgraphNode, edges: *const CUgraphEdgeData, count: usize, mode: CUstreamCaptureMode);
+    cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);
+    cuStreamGetCaptureInfo_v3(stream: CUstream, status: *mut CUstreamCaptureStatus, id: *mut cuuint64_t, graph: *mut CUgraph, nodes: *mut *const CUgraphNode, edges: *mut *const CUgraphEdgeData, count: *mut usize);
+    cuStreamUpdateCaptureDependencies_v2(stream: CUstream, nodes: *mut CUgraphNode, edges: *const CUgraphEdgeData, count: usize, flags: c_uint);
+
+    cuGraphDestroy(graph: CUgraph);
+    cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize);
+    cuGraphGetEdges_v2(graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, edges: *mut CUgraphEdgeData, count: *mut usize);
+    cuGraphNodeGetType(node: CUgraphNode, out: *mut CUgraphNodeType);
+    cuGraphNodeGetDependentNodes_v2(node: CUgraphNode, nodes: *mut CUgraphNode, edges: *mut CUgraphEdgeData, count: *mut usize);
+    cuGraphAddMemFreeNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, ptr: CUdeviceptr);
+    cuGraphAddChildGraphNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, child: CUgraph);
+    cuGraphInstantiateWithFlags(exec: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong);
+    cuGraphUpload(exec: CUgraphExec, stream: CUstream);
+    cuGraphLaunch(exec: CUgraphExec, stream: CUstream);
+    cuGraphExecDestroy(exec: CUgraphExec);
+    cuUserObjectCreate(object: *mut CUuserObject, data: *mut c_void, destroyed: CUhostFn, references: c_uint, flags: c_uint);
+    cuGraphRetainUserObject(graph: CUgraph, object: CUuserObject, count: c_uint, flags: c_uint);
+    cuDeviceGetGraphMemAttribute(device: CUdevice, attribute: CUgraphMem_attribute, value: *mut c_void);
+    cuDeviceSetGraphMemAttribute(device: CUdevice, attribute: CUgraphMem_attribute, value: *mut c_void);
+    cuDeviceGraphMemTrim(device: CUdevice);
 }
 
 /// Without these there is no using the driver at all; without any other, its feature is off.
@@ -177,13 +199,38 @@ pub const POOLS: &[&str] = &[
     "cuMemPoolGetAttribute",
 ];
 
+/// What captures and graphs need; drivers before 12.3 lack some of it.
+pub const GRAPHS: &[&str] = &[
+    "cuStreamBeginCapture_v2",
+    "cuStreamBeginCaptureToGraph",
+    "cuStreamEndCapture",
+    "cuStreamGetCaptureInfo_v3",
+    "cuStreamUpdateCaptureDependencies_v2",
+    "cuGraphDestroy",
+    "cuGraphGetNodes",
+    "cuGraphGetEdges_v2",
+    "cuGraphNodeGetType",
+    "cuGraphNodeGetDependentNodes_v2",
+    "cuGraphAddMemFreeNode",
+    "cuGraphAddChildGraphNode",
+    "cuGraphInstantiateWithFlags",
+    "cuGraphUpload",
+    "cuGraphLaunch",
+    "cuGraphExecDestroy",
+    "cuUserObjectCreate",
+    "cuGraphRetainUserObject",
+    "cuDeviceGetGraphMemAttribute",
+    "cuDeviceSetGraphMemAttribute",
+    "cuDeviceGraphMemTrim",
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn required_and_feature_names_are_in_the_table() {
-        for name in REQUIRED.iter().chain(POOLS) {
+        for name in REQUIRED.iter().chain(POOLS).chain(GRAPHS) {
             assert!(NAMES.contains(name), "{name} is not an entry of the table");
         }
     }

@@ -1,0 +1,407 @@
+//! Captures, and the graphs that come of them.
+
+use super::{Driver, Failure, RawStream};
+use cudarc::driver::sys::{self, CUgraphEdgeData, CUgraphMem_attribute as MemoryAttribute};
+use std::ffi::c_void;
+
+native_handle!(
+    /// A graph of the driver.
+    RawGraph
+);
+native_handle!(
+    /// A graph that can be launched.
+    RawGraphExec
+);
+native_handle!(
+    /// A node of a graph.
+    RawNode
+);
+
+/// Which calls of other threads a capture forbids. The numbers are the driver's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub enum CaptureMode {
+    Global = 0,
+    ThreadLocal = 1,
+    Relaxed = 2,
+}
+
+impl CaptureMode {
+    pub fn of(number: i32) -> Option<CaptureMode> {
+        [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed]
+            .into_iter()
+            .find(|mode| *mode as i32 == number)
+    }
+
+    fn native(self) -> sys::CUstreamCaptureMode {
+        match self {
+            CaptureMode::Global => sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
+            CaptureMode::ThreadLocal => sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+            CaptureMode::Relaxed => sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED,
+        }
+    }
+}
+
+/// A node that the next work comes after, and of what sort the dependency is.
+#[derive(Debug, Clone, Copy)]
+pub struct Dependency {
+    pub node: RawNode,
+    edge: CUgraphEdgeData,
+}
+
+impl Dependency {
+    /// The ordinary sort: all of the node comes before.
+    pub fn on(node: RawNode) -> Dependency {
+        Dependency { node, edge: NO_EDGE }
+    }
+}
+
+const NO_EDGE: CUgraphEdgeData = CUgraphEdgeData { from_port: 0, to_port: 0, type_: 0, reserved: [0; 5] };
+
+/// The capture that a stream takes part in.
+#[derive(Debug)]
+pub struct CaptureInfo {
+    /// False once something broke it: all that is left is to end it.
+    pub active: bool,
+    /// Of the capture, and of its graph; a graph that is captured into again keeps it.
+    pub id: u64,
+    /// To be read and added to, by the thread that captures; NULL when it is broken.
+    pub graph: RawGraph,
+    /// What the next work on the stream comes after.
+    pub frontier: Vec<Dependency>,
+}
+
+/// Bytes of a GPU that graphs hold: in use or kept for their next runs, until they are trimmed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GraphMemory {
+    pub used: u64,
+    pub used_high: u64,
+    pub reserved: u64,
+    pub reserved_high: u64,
+}
+
+impl Driver {
+    /// Whether this driver can capture and run graphs with memory in them.
+    pub fn has_graphs(&self) -> bool {
+        self.graphs
+    }
+
+    pub fn begin_capture(&self, stream: RawStream, mode: CaptureMode) -> Result<(), Failure> {
+        // SAFETY: the caller pins the stream.
+        unsafe { self.table.cuStreamBeginCapture_v2(stream.0.cast(), mode.native()) }
+    }
+
+    /// Goes on capturing into a graph, after what `after` names.
+    pub fn begin_capture_into(
+        &self,
+        stream: RawStream,
+        graph: RawGraph,
+        after: &[Dependency],
+        mode: CaptureMode,
+    ) -> Result<(), Failure> {
+        let (nodes, edges) = split(after);
+        // SAFETY: the caller pins the stream and owns the graph; the lists are as long as said.
+        unsafe {
+            self.table.cuStreamBeginCaptureToGraph(
+                stream.0.cast(),
+                graph.0.cast(),
+                nodes.as_ptr(),
+                edges.as_ptr(),
+                nodes.len(),
+                mode.native(),
+            )
+        }
+    }
+
+    /// Ends the capture on its first stream. The graph is the caller's.
+    pub fn end_capture(&self, stream: RawStream) -> Result<RawGraph, Failure> {
+        let mut graph = RawGraph::NULL;
+        // SAFETY: the caller pins the stream; the out-pointer is valid and a graph handle is a pointer.
+        unsafe { self.table.cuStreamEndCapture(stream.0.cast(), (&raw mut graph.0).cast())? };
+        Ok(graph)
+    }
+
+    /// The capture that the stream takes part in, `None` without one.
+    pub fn capture_info(&self, stream: RawStream) -> Result<Option<CaptureInfo>, Failure> {
+        let (mut status, mut id, mut graph) = (0u32, 0, RawGraph::NULL);
+        let mut nodes: *const sys::CUgraphNode = std::ptr::null();
+        let mut edges: *const CUgraphEdgeData = std::ptr::null();
+        let mut count = 0;
+        // SAFETY: the caller pins the stream; the out-pointers are valid, and the status is one 32-bit number.
+        unsafe {
+            self.table.cuStreamGetCaptureInfo_v3(
+                stream.0.cast(),
+                (&raw mut status).cast(),
+                &mut id,
+                (&raw mut graph.0).cast(),
+                &mut nodes,
+                &mut edges,
+                &mut count,
+            )?;
+        }
+        if status == 0 {
+            return Ok(None);
+        }
+        let active = status == 1;
+        let frontier = if active && !nodes.is_null() {
+            // SAFETY: the driver's lists have `count` entries and stay until the next call on the stream; the edges may
+            // be left out when none says anything.
+            let at = |i| unsafe {
+                let edge = if edges.is_null() { NO_EDGE } else { *edges.add(i) };
+                Dependency { node: RawNode((*nodes.add(i)).cast()), edge }
+            };
+            (0..count).map(at).collect()
+        } else {
+            Vec::new()
+        };
+        Ok(Some(CaptureInfo { active, id, graph, frontier }))
+    }
+
+    /// Makes the next work on a capturing stream come after `after`, and nothing else.
+    pub fn set_frontier(&self, stream: RawStream, after: &[Dependency]) -> Result<(), Failure> {
+        const SET: u32 = 1;
+        self.update_frontier(stream, after, SET)
+    }
+
+    /// Makes the next work on a capturing stream come after `after` too.
+    pub fn add_to_frontier(&self, stream: RawStream, after: &[Dependency]) -> Result<(), Failure> {
+        const ADD: u32 = 0;
+        self.update_frontier(stream, after, ADD)
+    }
+
+    fn update_frontier(&self, stream: RawStream, after: &[Dependency], how: u32) -> Result<(), Failure> {
+        let (mut nodes, edges) = split(after);
+        // SAFETY: the caller pins the stream; the nodes are of the graph that it captures; the lists are as long as said.
+        unsafe {
+            self.table.cuStreamUpdateCaptureDependencies_v2(
+                stream.0.cast(),
+                nodes.as_mut_ptr(),
+                edges.as_ptr(),
+                nodes.len(),
+                how,
+            )
+        }
+    }
+
+    /// Frees a graph's memory in the graph, after the given nodes.
+    pub fn add_free_node(&self, graph: RawGraph, after: &[RawNode], ptr: u64) -> Result<RawNode, Failure> {
+        let mut node = RawNode::NULL;
+        // SAFETY: the caller owns the graph or captures it; the list is as long as said; handles are pointers.
+        unsafe {
+            self.table.cuGraphAddMemFreeNode(
+                (&raw mut node.0).cast(),
+                graph.0.cast(),
+                after.as_ptr().cast(),
+                after.len(),
+                ptr,
+            )?;
+        }
+        Ok(node)
+    }
+
+    /// Runs a copy of another graph inside a graph, after the given nodes. Refused for graphs with memory of their own.
+    pub fn add_child_node(
+        &self,
+        graph: RawGraph,
+        after: &[RawNode],
+        child: RawGraph,
+    ) -> Result<RawNode, Failure> {
+        let mut node = RawNode::NULL;
+        // SAFETY: as `add_free_node`; the caller owns the child.
+        unsafe {
+            self.table.cuGraphAddChildGraphNode(
+                (&raw mut node.0).cast(),
+                graph.0.cast(),
+                after.as_ptr().cast(),
+                after.len(),
+                child.0.cast(),
+            )?;
+        }
+        Ok(node)
+    }
+
+    /// The nodes that come directly after a node.
+    pub fn dependents(&self, node: RawNode) -> Result<Vec<RawNode>, Failure> {
+        let mut count = 0;
+        // SAFETY: a node of a graph that the caller owns or captures; without lists only the number is written.
+        unsafe {
+            self.table.cuGraphNodeGetDependentNodes_v2(
+                node.0.cast(),
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+                &mut count,
+            )?;
+        }
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let mut nodes = vec![RawNode::NULL; count];
+        let mut edges = vec![NO_EDGE; count];
+        // SAFETY: as above; the lists have room for `count`, and a node handle is a pointer.
+        unsafe {
+            self.table.cuGraphNodeGetDependentNodes_v2(
+                node.0.cast(),
+                nodes.as_mut_ptr().cast(),
+                edges.as_mut_ptr(),
+                &mut count,
+            )?;
+        }
+        nodes.truncate(count);
+        Ok(nodes)
+    }
+
+    /// All nodes of a graph.
+    pub fn graph_nodes(&self, graph: RawGraph) -> Result<Vec<RawNode>, Failure> {
+        let mut count = 0;
+        // SAFETY: the caller owns the graph or captures it; without a list only the number is written.
+        unsafe { self.table.cuGraphGetNodes(graph.0.cast(), std::ptr::null_mut(), &mut count)? };
+        let mut nodes = vec![RawNode::NULL; count];
+        if count != 0 {
+            // SAFETY: as above; the list has room for `count`.
+            unsafe { self.table.cuGraphGetNodes(graph.0.cast(), nodes.as_mut_ptr().cast(), &mut count)? };
+        }
+        nodes.truncate(count);
+        Ok(nodes)
+    }
+
+    /// The nodes of a graph that something comes directly after, each as often as that is so.
+    pub fn nodes_with_dependents(&self, graph: RawGraph) -> Result<Vec<RawNode>, Failure> {
+        let mut count = 0;
+        let none = std::ptr::null_mut();
+        // SAFETY: as `graph_nodes`.
+        unsafe {
+            self.table.cuGraphGetEdges_v2(graph.0.cast(), none, none, std::ptr::null_mut(), &mut count)?
+        };
+        let mut from = vec![RawNode::NULL; count];
+        let mut to = vec![RawNode::NULL; count];
+        let mut edges = vec![NO_EDGE; count];
+        if count != 0 {
+            // SAFETY: as above; the lists have room for `count`.
+            unsafe {
+                self.table.cuGraphGetEdges_v2(
+                    graph.0.cast(),
+                    from.as_mut_ptr().cast(),
+                    to.as_mut_ptr().cast(),
+                    edges.as_mut_ptr(),
+                    &mut count,
+                )?;
+            }
+        }
+        from.truncate(count);
+        Ok(from)
+    }
+
+    /// Whether a graph has nodes that allocate memory.
+    pub fn allocates(&self, node: RawNode) -> Result<bool, Failure> {
+        const MEM_ALLOC: u32 = 10;
+        let mut kind = 0u32;
+        // SAFETY: a node of a graph that the caller owns or captures; the type is one 32-bit number.
+        unsafe { self.table.cuGraphNodeGetType(node.0.cast(), (&raw mut kind).cast())? };
+        Ok(kind == MEM_ALLOC)
+    }
+
+    /// Makes a graph launchable. What its last run allocated and nobody freed is freed by its next launch.
+    pub fn instantiate(&self, graph: RawGraph) -> Result<RawGraphExec, Failure> {
+        const AUTO_FREE_ON_LAUNCH: u64 = 1;
+        let mut exec = RawGraphExec::NULL;
+        // SAFETY: the caller owns the graph; the out-pointer is valid and a handle is a pointer.
+        unsafe {
+            self.table.cuGraphInstantiateWithFlags(
+                (&raw mut exec.0).cast(),
+                graph.0.cast(),
+                AUTO_FREE_ON_LAUNCH,
+            )?;
+        }
+        Ok(exec)
+    }
+
+    /// Brings a graph to the GPU ahead of its first launch.
+    pub fn upload_graph(&self, exec: RawGraphExec, stream: RawStream) -> Result<(), Failure> {
+        // SAFETY: the caller owns the executable and pins the stream.
+        unsafe { self.table.cuGraphUpload(exec.0.cast(), stream.0.cast()) }
+    }
+
+    #[inline]
+    pub fn launch_graph(&self, exec: RawGraphExec, stream: RawStream) -> Result<(), Failure> {
+        // SAFETY: the caller owns the executable, launches it from one thread at a time, and pins the stream.
+        unsafe { self.table.cuGraphLaunch(exec.0.cast(), stream.0.cast()) }
+    }
+
+    /// Gives a launchable graph back; runs of it go on to their end.
+    pub fn destroy_exec(&self, exec: RawGraphExec) -> Result<(), Failure> {
+        // SAFETY: the caller owned it and has it no more.
+        unsafe { self.table.cuGraphExecDestroy(exec.0.cast()) }
+    }
+
+    pub fn destroy_graph(&self, graph: RawGraph) -> Result<(), Failure> {
+        // SAFETY: the caller owned it and has it no more.
+        unsafe { self.table.cuGraphDestroy(graph.0.cast()) }
+    }
+
+    /// Has `destroyed(data)` called once the graph and everything made of it, runs included, is gone; on any thread, which
+    /// must not call the driver. A failure means that it never will be.
+    pub fn tell_when_gone(
+        &self,
+        graph: RawGraph,
+        data: *mut c_void,
+        destroyed: unsafe extern "C" fn(*mut c_void),
+    ) -> Result<(), Failure> {
+        const NO_DESTRUCTOR_SYNC: u32 = 1;
+        const MOVE: u32 = 1;
+        let mut object: *mut c_void = std::ptr::null_mut();
+        // SAFETY: the out-pointer is valid and a handle is a pointer; the caller keeps `data` good until the call back.
+        unsafe {
+            self.table.cuUserObjectCreate(
+                (&raw mut object).cast(),
+                data,
+                Some(destroyed),
+                1,
+                NO_DESTRUCTOR_SYNC,
+            )?;
+        }
+        // SAFETY: the caller owns the graph or captures it, and the one reference is this function's to give.
+        unsafe { self.table.cuGraphRetainUserObject(graph.0.cast(), object.cast(), 1, MOVE) }
+    }
+
+    pub fn graph_memory(&self, device: i32) -> Result<GraphMemory, Failure> {
+        let ask = |attribute| {
+            let mut value = 0u64;
+            // SAFETY: the attribute is written as 64 bits; the device came from the driver.
+            unsafe {
+                self.table.cuDeviceGetGraphMemAttribute(device, attribute, (&raw mut value).cast())?;
+            }
+            Ok(value)
+        };
+        Ok(GraphMemory {
+            used: ask(MemoryAttribute::CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT)?,
+            used_high: ask(MemoryAttribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH)?,
+            reserved: ask(MemoryAttribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT)?,
+            reserved_high: ask(MemoryAttribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)?,
+        })
+    }
+
+    /// Brings the high marks of graph memory down to what is so now.
+    pub fn reset_graph_memory_high(&self, device: i32) -> Result<(), Failure> {
+        for attribute in [
+            MemoryAttribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH,
+            MemoryAttribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH,
+        ] {
+            let mut zero = 0u64;
+            // SAFETY: the attribute is read as 64 bits; the device came from the driver.
+            unsafe {
+                self.table.cuDeviceSetGraphMemAttribute(device, attribute, (&raw mut zero).cast())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back the memory that graphs hold and that is not in use.
+    pub fn trim_graph_memory(&self, device: i32) -> Result<(), Failure> {
+        // SAFETY: the device came from the driver.
+        unsafe { self.table.cuDeviceGraphMemTrim(device) }
+    }
+}
+
+fn split(dependencies: &[Dependency]) -> (Vec<sys::CUgraphNode>, Vec<CUgraphEdgeData>) {
+    dependencies.iter().map(|d| (d.node.0.cast(), d.edge)).unzip()
+}
