@@ -7,7 +7,8 @@
 //! - `ffi`: the C face, one file a chapter of the header.
 //! - `array`: items of a type in memory that views share. `copy`: filling and copying any ranges of bytes.
 //! - `alloc`: raw memory, who serves it and how it is given back. `ledger`: every live block by its address.
-//! - `stream`: the order of work on a device. `device`: the CPU, the GPUs and their contexts.
+//! - `stream`: the order of work on a device. `event`: marks in it, and the order between streams.
+//! - `device`: the CPU, the GPUs and their contexts. `scope`: what a thread changes until it puts it back.
 //! - `driver`: the only room that knows CUDA.
 //!
 //! What all of them stand on: `runtime` the life of the library in a process, `handle` what callers name objects
@@ -22,11 +23,13 @@ mod copy;
 mod device;
 mod driver;
 mod error;
+mod event;
 pub mod ffi;
 mod fork;
 mod handle;
 pub mod ledger;
 mod log;
 mod runtime;
+mod scope;
 mod stream;
 mod thread;

@@ -16,16 +16,20 @@ pub enum Tag {
     Device = 1,
     Stream = 2,
     Array = 3,
+    Event = 4,
+    Scope = 5,
 }
 
 impl Tag {
-    const ALL: [Tag; 3] = [Tag::Device, Tag::Stream, Tag::Array];
+    const ALL: [Tag; 5] = [Tag::Device, Tag::Stream, Tag::Array, Tag::Event, Tag::Scope];
 
     fn name(self) -> &'static str {
         match self {
             Tag::Device => "device",
             Tag::Stream => "stream",
             Tag::Array => "array",
+            Tag::Event => "event",
+            Tag::Scope => "scope",
         }
     }
 
@@ -96,6 +100,19 @@ fn unmix(handle: Handle) -> u64 {
 pub fn decode(tag: Tag, handle: Handle) -> Option<(u32, u32)> {
     let raw = unmix(handle);
     (raw >> TAG_SHIFT == tag as u64).then_some((raw as u32, (raw >> SLOT_BITS) as u32 & GENERATION_MAX))
+}
+
+/// Why a value is no handle of this type, when its form alone would not tell.
+#[cold]
+pub fn never(tag: Tag, handle: Handle) -> crate::error::Error {
+    match decode(tag, handle) {
+        None => invalid(tag, handle),
+        Some(_) => crate::error::error!(
+            InvalidHandle,
+            "{handle:#x} is not a {} handle of this library: it was never one",
+            tag.name()
+        ),
+    }
 }
 
 /// Why a value is no handle of a live object of this type.
