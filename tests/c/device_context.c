@@ -15,7 +15,13 @@
 static void make_all_calls(warp_device *gpu)
 {
     warp_device *found = NULL;
-    warp_stream *stream = NULL, *wrapped = NULL, *current = NULL;
+    warp_stream *stream = NULL, *wrapped = NULL, *current = NULL, *untracked = NULL;
+    warp_event *event = NULL, *other = NULL;
+    warp_scope *scope = NULL;
+    warp_stream_options unsure = {.struct_size = sizeof unsure, .flags = WARP_STREAM_UNTRACKED};
+    warp_event_options timing = {.struct_size = sizeof timing, .flags = WARP_EVENT_TIMING};
+    warp_event_info event_info = {.struct_size = sizeof event_info};
+    float milliseconds;
     warp_stream_info stream_info = {.struct_size = sizeof stream_info};
     warp_device_info info = {.struct_size = sizeof info};
     warp_alloc_options options = {.struct_size = sizeof options};
@@ -52,6 +58,29 @@ static void make_all_calls(warp_device *gpu)
     SAME(warp_stream_get_current(gpu, &current));
     SAME(warp_stream_set_current(gpu, stream));
     SAME(warp_stream_synchronize(NULL));
+    SAME(warp_stream_wrap_with(gpu, (void *)1, &unsure, &untracked));
+    SAME(warp_event_create(gpu, &timing, &event));
+    SAME(warp_event_wrap(gpu, (void *)64, &other));
+    SAME(warp_event_release(other));
+    SAME(warp_event_create(gpu, &timing, &other));
+    SAME(warp_event_get_info(event, &event_info));
+    SAME(warp_event_record(event, wrapped));
+    SAME(warp_event_record(other, NULL));
+    SAME(warp_event_query_done(event, &idle));
+    SAME(warp_stream_wait_event(stream, event));
+    SAME(warp_stream_wait_event(wrapped, event));
+    SAME(warp_stream_wait_event(NULL, event));
+    SAME(warp_stream_wait_stream(stream, wrapped));
+    SAME(warp_stream_wait_stream(NULL, stream));
+    SAME(warp_event_synchronize(event));
+    SAME(warp_event_synchronize(other));
+    SAME(warp_event_measure_elapsed(event, other, &milliseconds));
+    SAME(warp_event_release(event));
+    SAME(warp_event_release(other));
+    SAME(warp_scope_begin_device(gpu, &scope));
+    SAME(warp_scope_end(scope));
+    SAME(warp_scope_begin_stream(gpu, stream, &scope));
+    SAME(warp_scope_end(scope));
     for (i = 0; i < sizeof kinds / sizeof *kinds; ++i) {
         warp_device *of = gpu;
         options.kind = kinds[i];
@@ -65,10 +94,12 @@ static void make_all_calls(warp_device *gpu)
         SAME(warp_memory_copy(block, (char *)block + 64, 64, stream));
         SAME(warp_pointer_get_info(block, &where));
         SAME(warp_pointer_record_stream(block, wrapped));
+        SAME(warp_pointer_record_stream(block, untracked));
         SAME(warp_free(block));
     }
     SAME(warp_stream_set_current(gpu, NULL));
     SAME(warp_stream_release(wrapped));
+    SAME(warp_stream_release(untracked));
     SAME(warp_stream_release(stream));
     SAME(warp_stream_release(current));
 }
@@ -130,6 +161,11 @@ FAILURE_TEST(cuMemAllocManaged)
 FAILURE_TEST(cuMemHostAlloc)
 FAILURE_TEST(cuEventCreate)
 FAILURE_TEST(cuEventRecord)
+FAILURE_TEST(cuEventSynchronize)
+FAILURE_TEST(cuEventElapsedTime_v2)
+FAILURE_TEST(cuEventDestroy_v2)
+FAILURE_TEST(cuStreamWaitEvent)
+FAILURE_TEST(cuCtxRecordEvent)
 FAILURE_TEST(cuStreamQuery)
 FAILURE_TEST(cuMemGetInfo_v2)
 FAILURE_TEST(cuDeviceGetMemPool)

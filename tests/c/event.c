@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 
 #include "blocks.h"
+#include "driver_without.h"
 #include "forked.h"
 #include "process.h"
 
@@ -445,6 +446,34 @@ PROCESS_TEST(time_is_measured_between_events)
     CHECK_STATUS(warp_event_release(other), WARP_SUCCESS);
     CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
     check_clean(1);
+}
+
+PROCESS_TEST(a_driver_without_the_newer_call_measures_by_the_older_one)
+{
+    warp_event *start, *end;
+    float milliseconds = -1;
+    start_without("cuEventElapsedTime_v2");
+    start = event_on(device("cuda:0"), WARP_EVENT_TIMING);
+    end = event_on(device("cuda:0"), WARP_EVENT_TIMING);
+    record(start, NULL);
+    record(end, NULL);
+    CHECK_STATUS(warp_event_synchronize(end), WARP_SUCCESS);
+    CHECK_STATUS(warp_event_measure_elapsed(start, end, &milliseconds), WARP_SUCCESS);
+    CHECK(milliseconds >= 0);
+    CHECK_EQ_U64(calls("cuEventElapsedTime"), 1);
+    CHECK_EQ_U64(calls("cuEventElapsedTime_v2"), 0);
+}
+
+PROCESS_TEST(a_driver_without_waiting_has_events_all_the_same)
+{
+    warp_event *event;
+    start_without("cuEventSynchronize");
+    event = event_on(device("cuda:0"), 0);
+    record(event, NULL);
+    CHECK(done(event));
+    CHECK_STATUS(warp_event_synchronize(event), WARP_ERROR_NOT_SUPPORTED);
+    CHECK_STR_CONTAINS(warp_error_get_message(), "cuEventSynchronize");
+    CHECK_STATUS(warp_event_release(event), WARP_SUCCESS);
 }
 
 /* ---- Ending -------------------------------------------------------------------------------------------------------------- */

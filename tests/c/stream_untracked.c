@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 
 #include "blocks.h"
+#include "driver_without.h"
 #include "process.h"
 
 #include <warpmem.h>
@@ -137,6 +138,27 @@ PROCESS_TEST(blocks_are_freed_after_all_work_of_the_context)
         for (way = 0; way < 8; ++way)
             if (kinds[i] != WARP_MEMORY_PINNED || way & 1)
                 free_behind(kinds[i], !(way & 1), way >> 1 & 1, way >> 2);
+    check_clean();
+}
+
+PROCESS_TEST(an_older_driver_waits_for_the_context)
+{
+    warp_memory_kind kind;
+    start_without("cuCtxRecordEvent");
+    for (kind = WARP_MEMORY_CUDA_DEVICE; kind <= WARP_MEMORY_CUDA_MANAGED; ++kind) {
+        CUstream native = make_native(0, 1);
+        warp_stream *stream = wrap(gpu(0), native, WARP_STREAM_UNTRACKED);
+        void *ptr = block_on(gpu(0), MIB, kind, stream);
+        uint64_t waits = calls("cuCtxSynchronize");
+        SIMULATOR(warpsim_hold)((uint64_t)(uintptr_t)native);
+        CHECK_STATUS(warp_memory_fill(ptr, MIB, "\5", 1, stream), WARP_SUCCESS);
+        CHECK_EQ_U64(SIMULATOR(cuStreamDestroy_v2)(native), 0);
+        /* Whoever waits lets the stream go on here. */
+        CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
+        CHECK(calls("cuCtxSynchronize") > waits);
+        CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("*"), 0);
+        CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
+    }
     check_clean();
 }
 
