@@ -56,7 +56,7 @@ macro_rules! table {
             $(
                 /// # Safety
                 /// As the driver's documentation of the entry point says for its arguments.
-                #[allow(non_snake_case)]
+                #[allow(non_snake_case, clippy::too_many_arguments)]
                 #[inline(always)]
                 pub unsafe fn $name(&self, $($arg: $ty),*) -> Result<(), Failure> {
                     match self.$name {
