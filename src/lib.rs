@@ -7,6 +7,7 @@
 //! - `ffi`: the C face, one file a chapter of the header.
 //! - `array`: items of a type in memory that views share. `copy`: filling and copying any ranges of bytes.
 //! - `alloc`: raw memory, who serves it and how it is given back. `ledger`: every live block by its address.
+//! - `capture`: work that is recorded, and the graph that owns what was allocated meanwhile. `graph`: launching it.
 //! - `stream`: the order of work on a device. `device`: the CPU, the GPUs and their contexts.
 //! - `driver`: the only room that knows CUDA.
 //!
@@ -17,6 +18,7 @@
 mod alloc;
 mod array;
 mod boundary;
+mod capture;
 mod config;
 mod copy;
 mod device;
@@ -24,6 +26,7 @@ mod driver;
 mod error;
 pub mod ffi;
 mod fork;
+mod graph;
 mod handle;
 pub mod ledger;
 mod log;

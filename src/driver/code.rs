@@ -7,6 +7,7 @@ pub struct Failure {
     pub code: u32,
 }
 
+const INVALID_VALUE: u32 = 1;
 pub const OUT_OF_MEMORY: u32 = 2;
 pub const NOT_INITIALIZED: u32 = 3;
 pub const DEINITIALIZED: u32 = 4;
@@ -36,6 +37,14 @@ impl Failure {
 
     pub fn is_missing(&self) -> bool {
         self.code == MISSING
+    }
+
+    pub fn is_invalid_value(&self) -> bool {
+        self.code == INVALID_VALUE
+    }
+
+    pub fn is_not_supported(&self) -> bool {
+        self.code == NOT_SUPPORTED
     }
 
     pub fn is_out_of_memory(&self) -> bool {

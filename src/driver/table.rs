@@ -46,7 +46,7 @@ macro_rules! entry_points {
                 $(#[$doc])*
                 /// # Safety
                 /// As the driver's documentation of the entry point says for its arguments.
-                #[allow(non_snake_case)]
+                #[allow(non_snake_case, clippy::too_many_arguments)]
                 #[inline(always)]
                 pub unsafe fn $name(&self, $($arg: $ty),*) -> Result<(), Failure> {
                     match self.$name {
@@ -133,7 +133,6 @@ entry_points! {
     cuGraphDestroy(graph: CUgraph);
     cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize);
     cuGraphGetEdges_v2(graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, edges: *mut CUgraphEdgeData, count: *mut usize);
-    cuGraphNodeGetType(node: CUgraphNode, out: *mut CUgraphNodeType);
     cuGraphNodeGetDependentNodes_v2(node: CUgraphNode, nodes: *mut CUgraphNode, edges: *mut CUgraphEdgeData, count: *mut usize);
     cuGraphAddMemFreeNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, ptr: CUdeviceptr);
     cuGraphAddChildGraphNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, child: CUgraph);
@@ -209,7 +208,6 @@ pub const GRAPHS: &[&str] = &[
     "cuGraphDestroy",
     "cuGraphGetNodes",
     "cuGraphGetEdges_v2",
-    "cuGraphNodeGetType",
     "cuGraphNodeGetDependentNodes_v2",
     "cuGraphAddMemFreeNode",
     "cuGraphAddChildGraphNode",

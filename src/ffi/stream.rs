@@ -7,6 +7,7 @@
 use super::boundary::{Grows, flags, guard, handle, opaque, options, out, out_struct};
 use super::device::{found_device, warp_device};
 use super::status::warp_status;
+use crate::device::Device;
 use crate::error::Result;
 use crate::handle::Entered;
 use crate::stream::RawStream;
@@ -228,10 +229,22 @@ pub unsafe extern "C" fn warp_stream_query_idle(stream: *mut warp_stream, out: *
     })
 }
 
-fn named_or_current(stream: *const warp_stream) -> Result<Entered<Stream>> {
+/// A stream that a call names, else the current one of the default device.
+pub(super) fn named_or_current(stream: *const warp_stream) -> Result<Entered<Stream>> {
     runtime::require_live()?;
     match given(stream)? {
         Some(stream) => Ok(stream),
         None => stream::current(device::default_device()?),
+    }
+}
+
+/// A stream that a call names, else the current one of the device.
+pub(super) fn named_or_current_of(
+    stream: *const warp_stream,
+    device: &'static Device,
+) -> Result<Entered<Stream>> {
+    match given(stream)? {
+        Some(stream) => Ok(stream),
+        None => stream::current(device),
     }
 }

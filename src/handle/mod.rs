@@ -16,16 +16,18 @@ pub enum Tag {
     Device = 1,
     Stream = 2,
     Array = 3,
+    Graph = 4,
 }
 
 impl Tag {
-    const ALL: [Tag; 3] = [Tag::Device, Tag::Stream, Tag::Array];
+    const ALL: [Tag; 4] = [Tag::Device, Tag::Stream, Tag::Array, Tag::Graph];
 
     fn name(self) -> &'static str {
         match self {
             Tag::Device => "device",
             Tag::Stream => "stream",
             Tag::Array => "array",
+            Tag::Graph => "graph",
         }
     }
 
