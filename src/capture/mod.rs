@@ -307,6 +307,25 @@ pub fn of_stream(driver: &'static Driver, stream: &Entered<Stream>) -> Result<Op
     Ok(Some(graph))
 }
 
+/// Before a stream's handle becomes stale: an error while a capture that began on it here goes on or is paused, since
+/// nobody could end it any more. One of other code is only watched for the end of its graph from then on.
+pub fn leave_stream(stream: &Entered<Stream>) -> Result<()> {
+    let Some(graph) = begun_on(stream) else { return Ok(()) };
+    if graph.is_ours() {
+        fail!(
+            IllegalInCapture,
+            "the stream (id {}) cannot be released while its capture {} goes on or is paused; end the capture or give it up first",
+            stream.id(),
+            graph.id()
+        );
+    }
+    if let Ok(driver) = runtime::driver() {
+        graph.hand_over(driver);
+    }
+    forget_open(&graph);
+    Ok(())
+}
+
 /// Whether the calling thread has begun a capture here that goes on now.
 pub fn of_this_thread() -> Option<u64> {
     let mark = stream::thread_mark();
