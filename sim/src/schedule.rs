@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use crate::block::Kind;
 use crate::call::{self, Session};
 use crate::codes::{self, Code};
+use crate::order::PendingFree;
 use crate::space::{self, ALIGNMENT};
 use crate::stream::{Mark, NON_BLOCKING};
 use crate::work::Work;
@@ -17,6 +18,8 @@ const POLLS: u32 = 40;
 const POLLED: usize = 256;
 /// Waiting pieces of work, above which calls run some whatever the dice say: a real queue is not endless either.
 const BACKLOG: u64 = 4096;
+/// Queued frees that an allocation looks at, the latest ones.
+const LATEST_FREES: usize = 256;
 
 /// Frees in stream order go to a stream of their own that nothing orders.
 const MISPLACED_FREES: u32 = 1;
@@ -108,35 +111,28 @@ impl World {
         self.schedule.seed != 0
     }
 
-    /// The base of a pool block that may be had again although its free has not run, since the stream comes after it.
-    fn base_to_reuse(&mut self, pool: u64, size: u64, number: u64) -> Option<(u64, u64)> {
-        let source = self.pools.get(pool)?;
-        if source.destroyed || source.imported || self.order.frees.is_empty() {
-            return None;
-        }
+    /// Bases and numbers of pool blocks whose place may be had again although their frees have not run, since the stream
+    /// comes after them.
+    fn places_to_reuse(&self, pool: u64, size: u64, number: u64) -> Vec<(u64, u64)> {
+        let usable = self.pools.get(pool).filter(|source| !source.destroyed && !source.imported);
+        let Some(source) = usable.filter(|_| !self.order.frees.is_empty()) else { return Vec::new() };
         let by_events = source.reuse[0] != 0;
-        let fits = |(id, free): (&u64, &crate::order::PendingFree)| {
+        let comes_after = self.order_now(number);
+        let fits = |(id, free): (&u64, &PendingFree)| {
             let block = self.blocks.of(free.base, *id)?;
             let room = block.size.next_multiple_of(ALIGNMENT) >= size.next_multiple_of(ALIGNMENT);
             let ours = block.kind == Kind::Pool && block.source == pool && block.slot.is_some();
-            (ours && room && space::same_class(block.size, size)).then_some((*id, *free))
+            let ordered = free.mark.stream == number || (by_events && comes_after(free.mark));
+            (ours && room && space::same_class(block.size, size) && ordered).then_some((free.base, *id))
         };
-        let fitting: Vec<_> = self.order.frees.iter().filter_map(fits).collect();
-        let mut found: Vec<(u64, u64)> = Vec::new();
-        for (id, free) in fitting {
-            let own = free.mark.stream == number;
-            if own || (by_events && self.would_come_after(number, free.mark)) {
-                found.push((free.base, id));
-            }
-        }
-        let index = self.schedule.dice.below(found.len() as u64) as usize;
-        found.get(index).copied()
+        self.order.frees.iter().rev().take(LATEST_FREES).filter_map(fits).collect()
     }
 
     /// A block at the place of one whose free is queued. Its memory is the same from one to the next, so the pool neither
     /// grows nor waits.
     fn reuse(&mut self, pool: u64, size: u64, number: u64, context: u64) -> Option<u64> {
-        let (base, id) = self.base_to_reuse(pool, size, number)?;
+        let places = self.places_to_reuse(pool, size, number);
+        let (base, id) = *places.get(self.schedule.dice.below(places.len() as u64) as usize)?;
         self.order.frees.remove(&id);
         let slot = self.blocks.fade(base)?;
         let device = self.pools.get(pool)?.device;

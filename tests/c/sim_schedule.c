@@ -2,6 +2,8 @@
  * sim_schedule.c: the simulated driver's own schedule. With a seed work runs later, in any order that streams and events
  * allow: right programs get right results and no report, wrong ones are found out.
  *
+ * topology: h200x2
+ * topology: wsl
  * needs: simulator
  */
 #define _GNU_SOURCE
@@ -685,7 +687,7 @@ TEST(a_pool_that_seems_full_waits_for_its_frees)
         begin(seed);
         a = stream_of(NON_BLOCKING);
         for (i = 0; i < 40; ++i)
-            OK(D(cuMemFreeAsync)(pool_block((size_t)20 << 30, a), a));
+            OK(D(cuMemFreeAsync)(pool_block((size_t)6 << 30, a), a));
         OK(D(cuDeviceGetMemPool)(&pool, 0));
         OK(D(cuStreamSynchronize)(a));
         OK(D(cuMemPoolGetAttribute)(pool, 7, &used));
