@@ -206,6 +206,28 @@ TEST(every_order_that_events_allow_occurs_and_no_other)
     check_orders(1, all, 5);
 }
 
+TEST(a_stream_can_lag_far_behind)
+{
+    uint64_t seed, farthest = 0;
+    for (seed = 1; seed <= 200; ++seed) {
+        CUstream slow, quick;
+        uint64_t block;
+        uint8_t bytes[2] = {0};
+        int i;
+        begin(seed);
+        slow = stream_of(NON_BLOCKING), quick = stream_of(NON_BLOCKING);
+        OK(D(cuMemAlloc_v2)(&block, 2));
+        for (i = 1; i <= 100; ++i) {
+            fill(block, (uint8_t)i, 1, slow);
+            fill(block + 1, (uint8_t)i, 1, quick);
+            OK(D(warpsim_peek)(block, bytes, 2));
+            if (bytes[0] <= 100 && bytes[1] <= 100 && bytes[1] > bytes[0] + farthest)
+                farthest = (uint64_t)(bytes[1] - bytes[0]);
+        }
+    }
+    CHECK(farthest >= 50);
+}
+
 TEST(the_legacy_stream_keeps_its_rules)
 {
     uint64_t seed;
