@@ -157,15 +157,17 @@ impl World {
         }
     }
 
-    /// Forgets a stream and the work in it, as the end of a context does; its handle is left without a stream. Frees
-    /// that were waiting are still made.
+    /// Forgets a stream and the work in it, as the end of a context does; its handle is left without a stream. Pool memory
+    /// outlives that, so allocations and frees that were waiting are still made.
     pub fn orphan_stream(&mut self, number: u64) {
         if let Some(stream) = self.drop_stream(number) {
             self.busy.retain(|other| *other != number);
             self.update_fence();
             for queued in stream.queue {
-                if let Work::Free { base, id } = queued.work {
-                    self.finish_free(base, id);
+                match queued.work {
+                    Work::Allocate { id, .. } => self.arrive(id),
+                    Work::Free { base, id } => self.finish_free(base, id),
+                    _ => {}
                 }
             }
         }

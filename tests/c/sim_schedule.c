@@ -844,6 +844,26 @@ TEST(what_was_submitted_before_a_context_ends_is_done)
     }
 }
 
+TEST(pool_memory_behind_a_hold_outlives_its_context)
+{
+    CUstream a;
+    uint64_t block;
+    begin(1);
+    a = stream_of(NON_BLOCKING);
+    OK(D(warpsim_hold)((uintptr_t)a));
+    block = pool_block(KIB, a);
+    OK(D(cuMemFreeAsync)(pool_block(KIB, a), a));
+    OK(D(cuDevicePrimaryCtxReset_v2)(0));
+    CHECK_EQ_U64(D(warpsim_live_count)("pool"), 1);
+    OK(D(cuDevicePrimaryCtxRetain)(&context, 0));
+    a = stream_of(NON_BLOCKING);
+    fill(block, 1, KIB, a);
+    OK(D(cuMemFreeAsync)(block, a));
+    OK(D(cuStreamSynchronize)(a));
+    CHECK_EQ_U64(D(warpsim_live_count)("pool"), 0);
+    check_no_violation(1);
+}
+
 /* ---- Threads ------------------------------------------------------------------------------------------------------------ */
 
 static CUstream held;
