@@ -37,6 +37,14 @@ impl Place {
             Place::Host(address) => Place::Host(address + bytes),
         }
     }
+
+    /// A number that grows with the address; it compares places of one block.
+    pub fn position(self) -> u64 {
+        match self {
+            Place::Store { offset, .. } => offset,
+            Place::Host(address) => address,
+        }
+    }
 }
 
 impl From<Slot> for Place {
@@ -87,6 +95,8 @@ impl Block {
 #[derive(Default)]
 pub struct Blocks {
     by_base: BTreeMap<u64, Block>,
+    /// Blocks whose free is queued and whose place was given to another one already, by number.
+    fading: BTreeMap<u64, Block>,
 }
 
 impl Blocks {
@@ -104,6 +114,19 @@ impl Blocks {
     /// The block that begins at the address, one whose free is queued included.
     pub fn any(&self, base: u64) -> Option<&Block> {
         self.by_base.get(&base)
+    }
+
+    /// The block of this base and number, whatever its state.
+    pub fn of(&self, base: u64, id: u64) -> Option<&Block> {
+        self.by_base.get(&base).filter(|block| block.id == id).or_else(|| self.fading.get(&id))
+    }
+
+    /// Lets go of the place of a block whose free is queued; what is queued for it still finds it by its number.
+    pub fn fade(&mut self, base: u64) -> Option<Slot> {
+        let mut block = self.by_base.remove(&base)?;
+        let slot = block.slot.take();
+        self.fading.insert(block.id, block);
+        slot
     }
 
     pub fn insert(&mut self, block: Block) {
@@ -302,10 +325,17 @@ impl World {
 
     /// The end of a block: what it held becomes poison and its address is free for the next.
     pub fn finish_free(&mut self, base: u64, id: u64) {
+        if let Some(block) = self.blocks.fading.remove(&id) {
+            // Its place and its share of the pool are another's by now.
+            self.note_end(&block);
+            self.poison(&block);
+            return;
+        }
         if self.blocks.any(base).is_none_or(|block| block.id != id) {
             return;
         }
         let Some(block) = self.blocks.remove(base) else { return };
+        self.note_end(&block);
         match block.kind {
             Kind::Default => {
                 self.poison(&block);

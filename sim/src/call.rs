@@ -186,7 +186,10 @@ pub fn call<const N: usize>(
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         entry.counted();
         let mut session = Session::new(entry.name);
-        let result = admit(entry, &mut session).and_then(|()| body(&mut session));
+        let result = admit(entry, &mut session).and_then(|()| {
+            session.tick();
+            body(&mut session)
+        });
         let code = result.err().unwrap_or(codes::SUCCESS);
         let note = session.note.take();
         session.log.add(thread::number(), entry.name, &args, code, note);

@@ -51,10 +51,6 @@ impl World {
         }
     }
 
-    pub fn event_done(&self, event: &Event) -> bool {
-        event.marks.iter().all(|mark| self.reached(*mark))
-    }
-
     /// The work of an event record that has come to its turn.
     pub fn stamp(&mut self, handle: u64, generation: u64) {
         if let Some(event) = self.events.get_mut(handle)

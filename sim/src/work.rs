@@ -14,6 +14,11 @@ pub enum Work {
     Hold,
     Copy(Box<Copy>),
     Fill(Box<Fill>),
+    /// The turn of a stream-ordered allocation, whose address is known since its submission.
+    Allocate {
+        base: u64,
+        id: u64,
+    },
     Free {
         base: u64,
         id: u64,
@@ -141,6 +146,7 @@ impl World {
             Work::Nothing | Work::Hold | Work::Host { .. } => {}
             Work::Copy(copy) => self.through_fence(&[&copy.to, &copy.from], |world| world.copy(&copy)),
             Work::Fill(fill) => self.through_fence(&[&fill.to], |world| world.fill(&fill)),
+            Work::Allocate { id, .. } => self.arrive(id),
             Work::Free { base, id } => self.finish_free(base, id),
             Work::Record { event, generation } => self.stamp(event, generation),
         }
@@ -148,17 +154,13 @@ impl World {
 
     /// Whether the operand's block still lives. A use after the free is noted; it goes on where it harms only
     /// simulated memory.
-    fn usable(&mut self, operand: &Operand) -> bool {
+    fn usable(&mut self, operand: &Operand, what: &str) -> bool {
         let Some((base, id)) = operand.block else { return true };
-        if self.blocks.any(base).is_some_and(|block| block.id == id) {
-            return true;
-        }
-        self.violation(format!("work ran on memory at {base:#x} after it was freed"));
-        matches!(operand.place, Place::Store { .. })
+        self.finds(base, id, what) || matches!(operand.place, Place::Store { .. })
     }
 
     fn copy(&mut self, copy: &Copy) {
-        if !self.usable(&copy.to) || !self.usable(&copy.from) {
+        if !self.usable(&copy.to, "copy to it") || !self.usable(&copy.from, "copy from it") {
             return;
         }
         for z in 0..copy.shape.depth {
@@ -225,7 +227,7 @@ impl World {
     }
 
     fn fill(&mut self, fill: &Fill) {
-        if !self.usable(&fill.to) {
+        if !self.usable(&fill.to, "fill") {
             return;
         }
         for z in 0..fill.shape.depth {

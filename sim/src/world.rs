@@ -7,8 +7,10 @@ use crate::context::Context;
 use crate::event::Event;
 use crate::fault::Faults;
 use crate::handle::Handles;
+use crate::order::Order;
 use crate::pool::Pool;
 use crate::record::Log;
+use crate::schedule::Schedule;
 use crate::space::{ALIGNMENT, HostSpace, Space, StoreId};
 use crate::store::Store;
 use crate::stream::Stream;
@@ -55,6 +57,10 @@ pub struct World {
     pub busy: Vec<u64>,
     /// A synchronise releases the held streams that it waits for; otherwise it waits for another thread to do so.
     pub auto_release: bool,
+    /// Which work is run when.
+    pub schedule: Schedule,
+    /// What precedes what.
+    pub order: Order,
     pub events: Handles<Event>,
     pub pools: Handles<Pool>,
     pub stores: Vec<Store>,
@@ -93,6 +99,8 @@ impl World {
             streams: BTreeMap::new(),
             busy: Vec::new(),
             auto_release: true,
+            schedule: Schedule::from_environment(),
+            order: Order::from_environment(),
             events: Handles::new(),
             pools: Handles::new(),
             stores: Vec::new(),

@@ -23,6 +23,10 @@ pub extern "C" fn cuDevicePrimaryCtxRetain(context: Out<u64>, device: i32) -> u3
 fn release(entry: &'static Entry, device: i32) -> Code {
     call(entry, [device as u64], |session| {
         let device = session.ordinal(device)?;
+        let handle = session.devices[device].primary;
+        if session.contexts.get(handle).is_some_and(|context| context.retains == 1) {
+            session.settle_context(handle);
+        }
         session.release_primary(device)
     })
 }
@@ -71,6 +75,7 @@ pub extern "C" fn cuDevicePrimaryCtxReset_v2(device: i32) -> u32 {
     call(&E, [device as u64], |session| {
         let device = session.ordinal(device)?;
         let handle = session.devices[device].primary;
+        session.settle_context(handle);
         session.end_context(handle);
         Ok(())
     })
@@ -119,6 +124,7 @@ pub extern "C" fn cuCtxDestroy_v2(context: u64) -> u32 {
         if session.context(context)?.primary {
             return Err(codes::INVALID_CONTEXT);
         }
+        session.settle_context(context);
         session.end_context(context);
         if thread::current() == context {
             thread::pop();
@@ -336,8 +342,9 @@ pub extern "C" fn cuCtxRecordEvent(context: u64, event: u64) -> u32 {
         }
         let marks = session.ends(|stream| stream.context_id == id);
         let generation = session.fresh_id();
+        let done = marks.iter().all(|mark| session.reached(*mark));
         let event = session.events.get_mut(event).ok_or(codes::INVALID_HANDLE)?;
-        let reached = marks.is_empty().then(std::time::Instant::now);
+        let reached = done.then(std::time::Instant::now);
         *event = Event { recorded: true, marks, generation, reached, ..*event };
         Ok(())
     })

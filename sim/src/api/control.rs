@@ -104,8 +104,11 @@ pub extern "C" fn warpsim_external_pool_access(owner: i32, accessing: i32, flags
 
 #[unsafe(no_mangle)]
 pub extern "C" fn warpsim_reset_device(device: i32) -> u32 {
-    let mut world = call::world();
-    code(world.device(device).map(|device| device.primary).map(|primary| world.end_context(primary)))
+    let mut session = Session::control();
+    code(session.device(device).map(|device| device.primary).map(|primary| {
+        session.settle_context(primary);
+        session.end_context(primary);
+    }))
 }
 
 #[unsafe(no_mangle)]
@@ -155,6 +158,32 @@ pub extern "C" fn warpsim_release_all() {
 #[unsafe(no_mangle)]
 pub extern "C" fn warpsim_auto_release(on: u8) {
     call::world().auto_release = on != 0;
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn warpsim_schedule(seed: u64) {
+    Session::control().start_schedule(seed);
+    call::progress();
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn warpsim_run(pieces: u64) -> u64 {
+    Session::control().run_some(if pieces == 0 { u64::MAX } else { pieces })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn warpsim_order_checks(on: u8) {
+    call::world().order.checks = Some(on != 0);
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn warpsim_races(on: u8) {
+    call::world().order.races = on != 0;
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn warpsim_misorder(what: u32) {
+    call::world().schedule.misorder = what;
 }
 
 #[unsafe(no_mangle)]

@@ -75,7 +75,7 @@ fn submit(session: &mut Session, number: u64, context: u64, order: Order, mut co
     if copy.from.pageable()
         && order != Order::Synchronous
         && let Some(span) = copy.from_layout.span(copy.shape)
-        && !session.busy.is_empty()
+        && (session.deferred() || !session.busy.is_empty())
     {
         copy.from.stage(span as usize);
     }

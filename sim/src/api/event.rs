@@ -75,8 +75,8 @@ pub extern "C" fn cuEventRecordWithFlags(event: u64, stream: u64, flags: u32) ->
 pub extern "C" fn cuEventQuery(event: u64) -> u32 {
     static E: Entry = Entry::new("cuEventQuery");
     call(&E, [event], |session| {
-        session.event(event)?;
-        let done = session.events.get(event).is_some_and(|event| session.event_done(event));
+        let marks = session.event(event)?.marks.clone();
+        let done = session.poll(event, &marks);
         if done { Ok(()) } else { Err(codes::NOT_READY) }
     })
 }
@@ -108,12 +108,19 @@ pub extern "C" fn cuEventDestroy_v2(event: u64) -> u32 {
 fn elapsed(entry: &'static Entry, milliseconds: Out<f32>, start: u64, end: u64) -> Code {
     call(entry, [milliseconds.address(), start, end], |session| {
         milliseconds.check()?;
-        let mut time = |event: u64| -> Result<Instant, Code> {
-            let event = session.event(event)?;
+        let mut time = |handle: u64| -> Result<Instant, Code> {
+            let event = session.event(handle)?;
             if event.flags & event::DISABLE_TIMING != 0 || !event.recorded {
                 return Err(codes::INVALID_HANDLE);
             }
-            event.reached.ok_or(codes::NOT_READY)
+            let (reached, marks) = (event.reached, event.marks.clone());
+            if reached.is_none() && !marks.iter().all(|mark| session.reached(*mark)) {
+                return Err(codes::NOT_READY);
+            }
+            session.seen(&marks);
+            // An event of a whole context has no work of its own that would note the time.
+            let event = session.events.get_mut(handle).ok_or(codes::INVALID_HANDLE)?;
+            Ok(*event.reached.get_or_insert_with(Instant::now))
         };
         let (start, end) = (time(start)?, time(end)?);
         let span = match end.checked_duration_since(start) {

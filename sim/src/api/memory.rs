@@ -105,6 +105,7 @@ pub extern "C" fn cuMemFreeAsync(address: u64, stream: u64) -> u32 {
         }
         let allowed = [Kind::Default, Kind::Pool, Kind::Imported];
         let (id, ..) = begin_free(session, address, &allowed)?;
+        let stream = session.stream_for_free(stream);
         session.submit(stream, Vec::new(), Work::Free { base: address, id });
         Ok(())
     })
@@ -116,7 +117,7 @@ fn alloc_async(session: &mut Session, pool: Option<u64>, bytes: usize, stream: u
     let (device, context) = (stream.device, stream.context);
     session.has_pools(device)?;
     let pool = pool.unwrap_or(session.devices[device].current_pool);
-    session.alloc_from_pool(pool, bytes as u64, context)
+    session.alloc_in_order(pool, bytes as u64, number, context)
 }
 
 #[unsafe(no_mangle)]

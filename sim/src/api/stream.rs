@@ -1,6 +1,7 @@
 //! Streams: made, asked, waited for; host functions; the thread's capture mode.
 use crate::call::{Entry, Out, call};
 use crate::codes::{self, Code};
+use crate::schedule::MISSING_JOINS;
 use crate::stream::NON_BLOCKING;
 use crate::thread;
 use crate::work::{HostFunction, Work};
@@ -58,7 +59,8 @@ pub extern "C" fn cuStreamQuery(stream: u64) -> u32 {
     static E: Entry = Entry::new("cuStreamQuery");
     call(&E, [stream], |session| {
         let number = session.stream(stream)?;
-        let idle = session.streams.get(&number).is_none_or(crate::stream::Stream::idle);
+        let end = session.end_of(number);
+        let idle = session.poll(number, &[end]);
         if idle { Ok(()) } else { Err(codes::NOT_READY) }
     })
 }
@@ -112,7 +114,9 @@ pub extern "C" fn cuStreamWaitEvent(stream: u64, event: u64, flags: u32) -> u32 
             return Err(codes::INVALID_VALUE);
         }
         let marks = session.event(event)?.marks.clone();
-        session.submit(number, marks, Work::Nothing);
+        if session.schedule.misorder & MISSING_JOINS == 0 {
+            session.submit(number, marks, Work::Nothing);
+        }
         Ok(())
     })
 }
