@@ -10,7 +10,7 @@ use crate::runtime;
 use crate::stream;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Something that must stay for as long as a graph, or a run of it, may use it.
 pub trait Keep: Send {
@@ -85,6 +85,8 @@ pub struct Origin {
 pub struct Graph {
     device: &'static Device,
     id: u64,
+    /// What the driver calls the capture at present: it may count anew after a pause.
+    native_id: AtomicU64,
     pub origin: Origin,
     launched: AtomicBool,
     allocated: AtomicBool,
@@ -139,6 +141,7 @@ impl Graph {
         Graph {
             device,
             id,
+            native_id: AtomicU64::new(id),
             origin,
             launched: AtomicBool::new(false),
             allocated: AtomicBool::new(false),
@@ -159,9 +162,13 @@ impl Graph {
         self.device
     }
 
-    /// Of its capture, as the driver counts.
+    /// Of its capture, as the driver counted when it began.
     pub fn id(&self) -> u64 {
         self.id
+    }
+
+    fn native_id(&self) -> u64 {
+        self.native_id.load(Ordering::Relaxed)
     }
 
     pub fn is_ours(&self) -> bool {
@@ -279,7 +286,7 @@ impl Graph {
     /// Whether its capture is going on and whole.
     fn captures_now(&self, driver: &Driver) -> Result<bool, Failure> {
         let info = driver.capture_info(self.origin.native)?;
-        Ok(info.is_some_and(|info| info.active && info.id == self.id))
+        Ok(info.is_some_and(|info| info.active && info.id == self.native_id()))
     }
 
     /// Puts the free of one of its blocks into the graph, behind every use.
@@ -290,7 +297,7 @@ impl Graph {
                 let Some(info) = driver.capture_info(self.origin.native)? else { return Ok(()) };
                 let (users, free) = order::add_free(driver, info.graph, node, address)?;
                 // From here on it is freed, and a stream that could not be moved on only waits for less.
-                if let Err(f) = order::move_on(driver, (self.origin.native, self.id), &users, free) {
+                if let Err(f) = order::move_on(driver, (self.origin.native, self.native_id()), &users, free) {
                     log!(Warning, "a stream of a capture was not moved on: {}", driver.describe(f));
                 }
             }
@@ -354,14 +361,17 @@ impl Graph {
         })
     }
 
-    /// Goes on capturing where `pause` stopped.
-    pub fn resume(&self, driver: &'static Driver) -> Result<(), Failure> {
+    /// Goes on capturing where `pause` stopped; tells what the driver calls the capture from now on.
+    pub fn resume(&self, driver: &'static Driver) -> Result<u64, Failure> {
         let mut state = self.state.lock();
         if let Phase::Paused(graph, frontier) = &state.phase {
             driver.begin_capture_into(self.origin.native, *graph, frontier, self.origin.mode)?;
             state.phase = Phase::Capturing;
+            if let Ok(Some(id)) = driver.capture_id(self.origin.native) {
+                self.native_id.store(id, Ordering::Relaxed);
+            }
         }
-        Ok(())
+        Ok(self.native_id())
     }
 
     /// Ends the capture, paused or not; the graph is then whole.

@@ -24,6 +24,7 @@ static GRAPHS: Registry<Graph> = Registry::new();
 /// A capture that is known and has not ended.
 struct Open {
     graph: Handle,
+    /// What the driver calls the capture.
     id: u64,
     /// The stream's slot, which the graph holds.
     origin: u32,
@@ -240,7 +241,11 @@ pub fn resume(stream: &Entered<Stream>) -> Result<()> {
     }
     let _context = device.enter(driver)?;
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
-    graph.resume(driver).map_err(|f| device.error(driver, f).context("the resumption of a capture"))
+    let id =
+        graph.resume(driver).map_err(|f| device.error(driver, f).context("the resumption of a capture"))?;
+    let handle = GRAPHS.handle_of(graph.index());
+    OPEN.lock().iter_mut().filter(|open| open.graph == handle).for_each(|open| open.id = id);
+    Ok(())
 }
 
 /// Whether a stream is captured, and how.
@@ -284,6 +289,7 @@ pub fn describe(stream: &Entered<Stream>) -> Result<Description> {
         find(info.id)
     };
     if let Some(graph) = known {
+        answer.id = graph.id();
         answer.origin_id = stream::id_of(graph.origin.stream);
         answer.ours = graph.is_ours();
         answer.mode = graph.is_ours().then_some(graph.origin.mode);
