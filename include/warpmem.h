@@ -92,7 +92,7 @@ typedef int32_t warp_status;
 #define WARP_ERROR_PEER_LIMIT 14
 /** A scope was ended out of order, twice, or on another thread. */
 #define WARP_ERROR_SCOPE_ORDER 15
-/** Somebody else is using what would be changed. */
+/** Somebody else is using what would be changed, or it is not done yet. */
 #define WARP_ERROR_BUSY 16
 /** The process was forked after the library was initialised; GPUs cannot be used in it. */
 #define WARP_ERROR_FORKED 17
@@ -489,6 +489,12 @@ typedef struct warp_stream warp_stream;
 /** The stream takes no part in the ordering with the legacy default stream. */
 #define WARP_STREAM_NON_BLOCKING 1u
 
+/**
+ * Of a stream of other code: it may be destroyed before its handle is released, or before the blocks that were used on
+ * it are freed. For warp_stream_wrap_with().
+ */
+#define WARP_STREAM_UNTRACKED 2u
+
 /** How a stream should be. All zero but struct_size is the default: blocking, of ordinary priority. */
 typedef struct warp_stream_options {
     /** sizeof(warp_stream_options), set by the caller. */
@@ -515,6 +521,8 @@ typedef struct warp_stream_info {
     uint8_t is_non_blocking;
     /** Was it made by this library, which destroys it when it is released? */
     uint8_t is_owned;
+    /** Was it wrapped with WARP_STREAM_UNTRACKED? */
+    uint8_t is_untracked;
 } warp_stream_info;
 
 /**
@@ -530,7 +538,8 @@ warp_status warp_stream_create(warp_device *device, const warp_stream_options *o
 /**
  * Gives a handle to a stream that other code made and goes on owning. The native stream must outlive the handle:
  * the driver crashes when it is given a stream that was destroyed, and nobody can ask it beforehand. Release the
- * handle first; blocks that were used on the stream can be freed at any time after that.
+ * handle first; blocks that were used on the stream can be freed at any time after that. Where that order cannot be
+ * kept, see warp_stream_wrap_with().
  *
  * @param device  the device of the stream's context; NULL for the default.
  * @param native_stream  a CUstream; NULL or 1 is the legacy default stream of the device's context, 2 is the
@@ -539,6 +548,25 @@ warp_status warp_stream_create(warp_device *device, const warp_stream_options *o
  * @return WARP_ERROR_INVALID_ARGUMENT for the CPU or a stream of another context.
  */
 warp_status warp_stream_wrap(warp_device *device, void *native_stream, warp_stream **out);
+
+/**
+ * As warp_stream_wrap(), with options. WARP_STREAM_UNTRACKED is for a caller who cannot promise that the native stream
+ * outlives the handle: then the library touches it only in calls that name it, or that go to it because it is the
+ * thread's current stream, and for that moment the caller vouches. Frees of blocks that were allocated or used on it
+ * come after all work so far of the whole context instead, later while a stream of the context is known to be captured;
+ * releasing the handle touches nothing. With a driver before 12.5 such a free waits.
+ *
+ * @param device  the device of the stream's context; NULL for the default.
+ * @param native_stream  a CUstream that is alive now, or 0, 1, 2 as for warp_stream_wrap().
+ * @param options  WARP_STREAM_UNTRACKED or no flag, and priority 0: what else a stream is, it is already. NULL for the
+ *     defaults.
+ * @param out  the handle, to be given back with warp_stream_release().
+ * @return WARP_ERROR_INVALID_ARGUMENT for the CPU, a stream of another context, or other options.
+ */
+warp_status warp_stream_wrap_with(warp_device *device,
+                                  void *native_stream,
+                                  const warp_stream_options *options,
+                                  warp_stream **out);
 
 /**
  * Gives a stream back. The handle is stale at once; a stream of the library is destroyed, after the calls that are
@@ -595,6 +623,215 @@ warp_status warp_stream_synchronize(warp_stream *stream);
  * @param out  1 when it is, 0 when work is pending.
  */
 warp_status warp_stream_query_idle(warp_stream *stream, uint8_t *out);
+
+/* ================================================================================================
+ * Events
+ *
+ * An event marks a place in the work of a stream. The host can wait for it or ask whether it is reached, streams of any
+ * device can wait for it without the host, and between two of them time can be measured. An event that was never
+ * recorded counts as reached. An event of the CPU is reached as soon as it is recorded.
+ *
+ * Recorded on a stream that is being captured, an event marks a place in the graph: streams wait for it to take part in
+ * the capture, and the host cannot ask for it. What would break a capture is refused with
+ * WARP_ERROR_ILLEGAL_IN_CAPTURE, and the capture goes on. The library goes by where it recorded an event last: other
+ * code that records the native event itself has to know what it does.
+ * ================================================================================================ */
+
+/** An event. Good until it is released or the library is shut down. */
+typedef struct warp_event warp_event;
+
+/**
+ * Each record keeps its time, for warp_event_measure_elapsed(). Without, recording and waiting are cheaper.
+ */
+#define WARP_EVENT_TIMING 1u
+
+/**
+ * A host thread that waits for the event sleeps; without, the driver may let it spin, which answers sooner.
+ */
+#define WARP_EVENT_BLOCKING_SYNC 2u
+
+/** How an event should be. All zero but struct_size is the default: without timing. */
+typedef struct warp_event_options {
+    /** sizeof(warp_event_options), set by the caller. */
+    size_t struct_size;
+    /** WARP_EVENT_… bits. */
+    uint32_t flags;
+    /** 0. */
+    uint32_t reserved;
+} warp_event_options;
+
+/** What is known of an event. */
+typedef struct warp_event_info {
+    /** sizeof(warp_event_info), set by the caller. */
+    size_t struct_size;
+    /** Its device. */
+    warp_device *device;
+    /** The CUevent; NULL for the CPU's. */
+    void *native;
+    /** WARP_EVENT_… bits that it was made with; 0 for an event of other code. */
+    uint32_t flags;
+    /** Was it made by this library, which destroys it when it is released? */
+    uint8_t is_owned;
+} warp_event_info;
+
+/**
+ * Makes an event. Makes the device's context if there is none yet.
+ *
+ * @param device  a CUDA device, or the CPU; NULL for the default.
+ * @param options  how it should be; NULL for the defaults.
+ * @param out  the event, to be given back with warp_event_release().
+ * @return WARP_ERROR_INVALID_ARGUMENT for unknown flags.
+ */
+warp_status warp_event_create(warp_device *device, const warp_event_options *options, warp_event **out);
+
+/**
+ * Gives a handle to an event that other code made and goes on owning. The native event must outlive the handle, and
+ * belong to the context of the device, which the driver cannot be asked.
+ *
+ * While other code records the native event, the library does not know where: do not query, measure or wait for one
+ * whose last record by other code is in a capture, and do not let a captured stream wait for one that was recorded
+ * outside.
+ *
+ * @param device  the device of the event's context; NULL for the default.
+ * @param native_event  a CUevent.
+ * @param out  the handle, to be given back with warp_event_release().
+ * @return WARP_ERROR_INVALID_ARGUMENT for the CPU or a NULL event.
+ */
+warp_status warp_event_wrap(warp_device *device, void *native_event, warp_event **out);
+
+/**
+ * Gives an event back. The handle is stale at once; an event of the library is destroyed, after the calls that are
+ * using it on other threads. Streams that wait for it go on waiting. Does not wait. In a capture too.
+ *
+ * @param event  an event of warp_event_create() or warp_event_wrap(); NULL does nothing.
+ */
+warp_status warp_event_release(warp_event *event);
+
+/**
+ * Describes an event. Cheap.
+ *
+ * @param event  the event.
+ * @param out  filled as far as its struct_size goes.
+ */
+warp_status warp_event_get_info(const warp_event *event, warp_event_info *out);
+
+/**
+ * Records an event: from now on it marks the end of all work so far on the stream. What waits for an earlier record
+ * goes on waiting for that one. On a stream that is being captured it becomes part of the capture.
+ *
+ * @param event  the event.
+ * @param stream  a stream of the event's device; NULL for the current one of that device.
+ * @return WARP_ERROR_INVALID_ARGUMENT for a stream of another device; WARP_ERROR_BUSY when it would be recorded in a
+ *     capture while another thread waits for it; WARP_ERROR_ILLEGAL_IN_CAPTURE on a stream whose capture is broken,
+ *     and on the legacy default stream while a blocking stream is being captured.
+ */
+warp_status warp_event_record(warp_event *event, warp_stream *stream);
+
+/**
+ * Whether everything before the event's last record is done. Does not wait.
+ *
+ * @param event  the event.
+ * @param out  1 when it is, and when the event was never recorded; 0 when work is pending.
+ * @return WARP_ERROR_ILLEGAL_IN_CAPTURE when it was last recorded in a capture, also after that has ended;
+ *     WARP_ERROR_DEVICE_LOST also when a kernel faulted.
+ */
+warp_status warp_event_query_done(warp_event *event, uint8_t *out);
+
+/**
+ * Waits until everything before the event's last record is done. Returns at once when it was never recorded.
+ *
+ * @param event  the event.
+ * @return As warp_event_query_done().
+ */
+warp_status warp_event_synchronize(warp_event *event);
+
+/**
+ * The time between the last records of two events, as the device that reached them measured it; for the CPU's, as the
+ * host's clock did when they were recorded.
+ *
+ * @param start  an event with WARP_EVENT_TIMING.
+ * @param end  another of the same device.
+ * @param milliseconds  the time from start to end, less than 0 when end was reached first. GPUs tell about half a
+ *     microsecond apart.
+ * @return WARP_ERROR_BUSY when one of them is not reached yet; WARP_ERROR_INVALID_ARGUMENT for events of two devices,
+ *     without timing, or never recorded; WARP_ERROR_ILLEGAL_IN_CAPTURE when one was last recorded in a capture.
+ */
+warp_status warp_event_measure_elapsed(warp_event *start, warp_event *end, float *milliseconds);
+
+/**
+ * Lets a stream wait for an event: work put on it from now on runs after all work before the event's last record. The
+ * host does not wait. Nothing happens when the event was never recorded, or is the CPU's.
+ *
+ * An event that was recorded in a capture takes the stream into that capture; this is how a capture spreads over several
+ * streams, and how they are joined again.
+ *
+ * @param stream  the stream; NULL for the current one of the default device.
+ * @param event  an event of any device.
+ * @return WARP_ERROR_INVALID_ARGUMENT for the CPU's stream and an event of a GPU: use warp_event_synchronize();
+ *     WARP_ERROR_ILLEGAL_IN_CAPTURE when the stream is being captured and the event was last recorded outside or in
+ *     another capture, when the event's capture has ended, and for the legacy default stream in a capture.
+ */
+warp_status warp_stream_wait_event(warp_stream *stream, warp_event *event);
+
+/**
+ * Lets a stream wait for another one: work put on it from now on runs after all work so far on the other. The host does
+ * not wait. Nothing happens when both are the same stream, or the other one is the CPU's.
+ *
+ * When the other stream is being captured, this takes the stream into that capture, or joins it there.
+ *
+ * @param stream  the stream that waits; NULL for the current one of the default device.
+ * @param other  the stream that is waited for, of any device.
+ * @return WARP_ERROR_INVALID_ARGUMENT for the CPU's stream and a stream of a GPU: use warp_stream_synchronize();
+ *     WARP_ERROR_ILLEGAL_IN_CAPTURE when the stream is being captured and the other is not, when they are in two
+ *     captures, and for the legacy default stream in a capture.
+ */
+warp_status warp_stream_wait_stream(warp_stream *stream, warp_stream *other);
+
+/* ================================================================================================
+ * Scopes
+ *
+ * A scope makes something so for the calling thread until it is ended, and then what was before is so again. While it is
+ * open, the functions that tell the current stream or the default device tell what the scope says. Scopes of a thread
+ * are ended in the reverse order, by the thread that began them; new threads begin without any, and a thread that ends
+ * takes its scopes with it. At most 64 are open in a thread at once.
+ *
+ * What is chosen for the whole process inside a scope, with warp_device_set_default(), is seen when the scope ends. What
+ * the thread chooses for itself, with warp_stream_set_current() or warp_device_set_for_thread(), holds until then.
+ * ================================================================================================ */
+
+/** A scope. Good until it is ended. */
+typedef struct warp_scope warp_scope;
+
+/**
+ * Makes a stream the current one of the device, for the calling thread, until the scope ends. When the stream is
+ * released before that, the device's default stream takes its place.
+ *
+ * @param device  the device; NULL for the default.
+ * @param stream  a stream of that device; NULL for the device's default stream.
+ * @param out  the scope, to be ended with warp_scope_end().
+ * @return WARP_ERROR_INVALID_ARGUMENT for a stream of another device; WARP_ERROR_NOT_SUPPORTED when the thread has 64
+ *     scopes open, or a stream of its own on 32 other devices.
+ */
+warp_status warp_scope_begin_stream(warp_device *device, warp_stream *stream, warp_scope **out);
+
+/**
+ * Makes a device the default device of the calling thread until the scope ends. No context is made, and none is made
+ * current.
+ *
+ * @param device  the device; NULL for what is the default now, whatever the process chooses meanwhile.
+ * @param out  the scope, to be ended with warp_scope_end().
+ * @return WARP_ERROR_NOT_SUPPORTED when the thread has 64 scopes open.
+ */
+warp_status warp_scope_begin_device(warp_device *device, warp_scope **out);
+
+/**
+ * Ends a scope: what it changed is as it was before it began. A stream or device that is gone by now is as if none had
+ * been chosen. Also after warp_shutdown().
+ *
+ * @param scope  the scope that the calling thread began last and has not ended; NULL does nothing.
+ * @return WARP_ERROR_SCOPE_ORDER for any other scope, ended ones and those of other threads included; nothing changes.
+ */
+warp_status warp_scope_end(warp_scope *scope);
 
 /* ================================================================================================
  * Memory

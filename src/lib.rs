@@ -8,7 +8,8 @@
 //! - `array`: items of a type in memory that views share. `copy`: filling and copying any ranges of bytes.
 //! - `alloc`: raw memory, who serves it and how it is given back. `ledger`: every live block by its address.
 //! - `capture`: work that is recorded, and the graph that owns what was allocated meanwhile. `graph`: launching it.
-//! - `stream`: the order of work on a device. `device`: the CPU, the GPUs and their contexts.
+//! - `stream`: the order of work on a device. `event`: marks in it, and the order between streams.
+//! - `device`: the CPU, the GPUs and their contexts. `scope`: what a thread changes until it puts it back.
 //! - `driver`: the only room that knows CUDA.
 //!
 //! What all of them stand on: `runtime` the life of the library in a process, `handle` what callers name objects
@@ -24,6 +25,7 @@ mod copy;
 mod device;
 mod driver;
 mod error;
+mod event;
 pub mod ffi;
 mod fork;
 mod graph;
@@ -31,5 +33,6 @@ mod handle;
 pub mod ledger;
 mod log;
 mod runtime;
+mod scope;
 mod stream;
 mod thread;

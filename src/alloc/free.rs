@@ -173,6 +173,7 @@ fn release(me: &'static thread::Record, record: &mut Record, options: &FreeOptio
         && record.flags() & (HOLDS_STREAM | USED_ELSEWHERE | OF_GRAPH) == HOLDS_STREAM
         && (record.flags() & PER_THREAD == 0 || stream::is_this_thread(uses::own_thread(record)))
         && let Some(stream) = stream::enter_held(me, record.stream())
+        && !stream.is_untracked()
     {
         release_on_own_stream(driver, owner, record, stream)
     } else if record.flags() & OF_GRAPH != 0 {

@@ -217,6 +217,15 @@ fn is_over(driver: &Driver, wait: &mut Wait) -> std::result::Result<bool, Failur
     if let Some(event) = wait.event {
         return driver.event_is_done(event);
     }
+    // SAFETY: the wait has a hold.
+    let untracked = unsafe { stream::held(wait.of.held) };
+    if untracked.is_untracked() {
+        return match stream::mark_context(untracked.device(), driver)? {
+            Ended::NotYet => Ok(false),
+            Ended::Nothing => Ok(true),
+            Ended::Event(event) => driver.event_is_done(*wait.event.insert(event)),
+        };
+    }
     if let Some(stream) = stream::enter_held(thread::mine(), wait.of.held) {
         let place = marked_on(&stream, &wait.of);
         if stream::is_capturing(driver, place)? {
@@ -343,7 +352,21 @@ fn try_join(
 ) -> std::result::Result<(), ()> {
     let reclaim = reclaim_stream(owner, driver).map_err(drop)?;
     for of in uses {
-        if let Some(stream) = stream::enter_held(thread::mine(), of.held) {
+        // SAFETY: the caller has the hold.
+        let untracked = unsafe { stream::held(of.held) };
+        if untracked.is_untracked() {
+            let device = untracked.device();
+            let _context = device.enter(driver).map_err(drop)?;
+            match stream::mark_context(device, driver).map_err(drop)? {
+                Ended::NotYet => return Err(()),
+                Ended::Nothing => {}
+                Ended::Event(event) => {
+                    let joined = driver.wait_event(reclaim, event);
+                    stream::give_event(device, event);
+                    joined.map_err(drop)?;
+                }
+            }
+        } else if let Some(stream) = stream::enter_held(thread::mine(), of.held) {
             let device = stream.device();
             let place = marked_on(&stream, of);
             let _context = device.enter(driver).map_err(drop)?;

@@ -34,6 +34,12 @@ impl Use {
     }
 
     fn is_on(&self, stream: &Entered<Stream>) -> bool {
+        if stream.is_untracked() {
+            // SAFETY: the use has a hold.
+            let of = unsafe { stream::held(self.held) };
+            // What is waited for is the same for all of a context.
+            return of.is_untracked() && std::ptr::eq(of.device(), stream.device());
+        }
         self.held == stream.index() && (!stream.is_per_thread() || self.thread == stream::thread_mark())
     }
 

@@ -74,6 +74,8 @@ pub struct Origin {
     pub mode: CaptureMode,
     /// The mark of the thread that captures: nobody else may touch the graph meanwhile.
     pub thread: u32,
+    /// The native stream may be gone: only calls that name it may touch it.
+    pub untracked: bool,
     /// Begun by this library, which also ends it.
     pub ours: bool,
     /// The graph belongs to the caller, as the body of a conditional node does.
@@ -283,8 +285,11 @@ impl Graph {
         self.is_launched() || !self.origin.ours || self.origin.borrowed
     }
 
-    /// Whether its capture is going on and whole.
+    /// Whether its capture is going on and whole, as far as its stream may be asked.
     fn captures_now(&self, driver: &Driver) -> Result<bool, Failure> {
+        if self.origin.untracked {
+            return Ok(false);
+        }
         let info = driver.capture_info(self.origin.native)?;
         Ok(info.is_some_and(|info| info.active && info.id == self.native_id()))
     }

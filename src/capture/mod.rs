@@ -529,6 +529,7 @@ fn register(
         native: stream.native(),
         mode,
         thread: stream::thread_mark(),
+        untracked: stream.is_untracked(),
         ours,
         borrowed: options.into.is_some(),
         no_allocations: options.no_allocations,

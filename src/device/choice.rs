@@ -76,6 +76,16 @@ pub fn set_for_thread(device: Option<&Device>) {
     THREAD.set(device.map_or(0, Device::handle));
 }
 
+/// The handle of the calling thread's own choice, live or not; 0 for none.
+pub fn choice_of_thread() -> Handle {
+    THREAD.get()
+}
+
+/// Puts back what `choice_of_thread` gave before. A device that is gone by now counts as no choice.
+pub fn restore_choice(choice: Handle) {
+    THREAD.set(choice);
+}
+
 /// The calling thread's own choice, if it has one.
 pub fn for_thread() -> Option<&'static Device> {
     let own = THREAD.get();

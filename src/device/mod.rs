@@ -5,7 +5,7 @@ mod choice;
 mod report;
 mod table;
 
-pub use choice::{default_device, for_thread, set_default, set_for_thread};
+pub use choice::{choice_of_thread, default_device, for_thread, restore_choice, set_default, set_for_thread};
 pub use report::report;
 pub use table::{
     PerDevice, all, at, build, by_alias, cuda_count, dismantle, ever_made, from_context, from_handle,

@@ -7,13 +7,14 @@ pub struct Failure {
     pub code: u32,
 }
 
-const INVALID_VALUE: u32 = 1;
+pub const INVALID_VALUE: u32 = 1;
 pub const OUT_OF_MEMORY: u32 = 2;
 pub const NOT_INITIALIZED: u32 = 3;
 pub const DEINITIALIZED: u32 = 4;
 pub const STUB_LIBRARY: u32 = 34;
 pub const NO_DEVICE: u32 = 100;
 pub const INVALID_CONTEXT: u32 = 201;
+pub const INVALID_HANDLE: u32 = 400;
 pub const NOT_READY: u32 = 600;
 pub const CONTEXT_IS_DESTROYED: u32 = 709;
 pub const NOT_SUPPORTED: u32 = 801;
@@ -39,16 +40,20 @@ impl Failure {
         self.code == MISSING
     }
 
-    pub fn is_invalid_value(&self) -> bool {
-        self.code == INVALID_VALUE
-    }
-
     pub fn is_not_supported(&self) -> bool {
         self.code == NOT_SUPPORTED
     }
 
     pub fn is_out_of_memory(&self) -> bool {
         self.code == OUT_OF_MEMORY
+    }
+
+    pub fn is_invalid_value(&self) -> bool {
+        self.code == INVALID_VALUE
+    }
+
+    pub fn is_invalid_handle(&self) -> bool {
+        self.code == INVALID_HANDLE
     }
 
     pub fn is_not_ready(&self) -> bool {

@@ -11,6 +11,7 @@ pub enum CaptureStatus {
 }
 
 const NON_BLOCKING: u32 = 1;
+const BLOCKING_SYNC: u32 = 1;
 const DISABLE_TIMING: u32 = 2;
 
 impl Driver {
@@ -100,10 +101,23 @@ impl Driver {
 
     /// An event without timing in the current context.
     pub fn create_event(&self) -> Result<RawEvent, Failure> {
+        self.create_event_with(false, false)
+    }
+
+    /// An event in the current context: with the time of each record or without, and with host threads that wait for
+    /// it asleep or not.
+    pub fn create_event_with(&self, timing: bool, blocking: bool) -> Result<RawEvent, Failure> {
         let mut event = RawEvent::NULL;
+        let flags = if timing { 0 } else { DISABLE_TIMING } | if blocking { BLOCKING_SYNC } else { 0 };
         // SAFETY: the out-pointer is valid and an event handle is a pointer.
-        unsafe { self.table.cuEventCreate((&raw mut event.0).cast(), DISABLE_TIMING)? };
+        unsafe { self.table.cuEventCreate((&raw mut event.0).cast(), flags)? };
         Ok(event)
+    }
+
+    /// Destroys the event; who waits for its last record goes on waiting.
+    pub fn destroy_event(&self, event: RawEvent) -> Result<(), Failure> {
+        // SAFETY: an event that we made, whose handle nobody of us uses any more.
+        unsafe { self.table.cuEventDestroy_v2(event.0.cast()) }
     }
 
     pub fn record_event(&self, event: RawEvent, stream: RawStream) -> Result<(), Failure> {
@@ -119,5 +133,33 @@ impl Driver {
             Err(f) if f.is_not_ready() => Ok(false),
             Err(f) => Err(f),
         }
+    }
+    /// Waits until everything before the event's last record is done.
+    pub fn synchronize_event(&self, event: RawEvent) -> Result<(), Failure> {
+        // SAFETY: the caller pins the event.
+        unsafe { self.table.cuEventSynchronize(event.0.cast()) }
+    }
+
+    /// Milliseconds from one event to another.
+    pub fn elapsed(&self, start: RawEvent, end: RawEvent) -> Result<f32, Failure> {
+        let mut milliseconds = 0.0;
+        // SAFETY: the caller pins the events; the out-pointer is valid.
+        unsafe {
+            match self.table.cuEventElapsedTime_v2(&mut milliseconds, start.0.cast(), end.0.cast()) {
+                // Drivers before 12.8 have the first form only.
+                Err(f) if f.is_missing() => {
+                    self.table.cuEventElapsedTime(&mut milliseconds, start.0.cast(), end.0.cast())?
+                }
+                result => result?,
+            }
+        }
+        Ok(milliseconds)
+    }
+
+    /// Records the event after all work so far of the whole context, which breaks every capture there. Drivers before
+    /// 12.5 cannot.
+    pub fn record_context_event(&self, context: RawContext, event: RawEvent) -> Result<(), Failure> {
+        // SAFETY: the caller owns the event, and has seen that the context is alive.
+        unsafe { self.table.cuCtxRecordEvent(context.0.cast(), event.0.cast()) }
     }
 }

@@ -1,19 +1,30 @@
 //! The entry points of the driver that this library calls, each listed once. A signature that disagrees with
-//! cudarc's does not compile; every entry is optional at load and a missing one is an ordinary failure.
+//! cudarc's does not compile, but for the few that cudarc has dropped and older drivers still have; every entry is
+//! optional at load and a missing one is an ordinary failure.
 
 use super::code::Failure;
 use cudarc::driver::sys::{self, *};
 use std::ffi::{CStr, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
 
 macro_rules! entry_points {
-    ($( $(#[$doc:meta])* $name:ident ( $($arg:ident : $ty:ty),* ); )*) => {
+    ($( $name:ident ( $($arg:ident : $ty:ty),* ); )*
+     @by_hand $( $dropped:ident ( $($dropped_arg:ident : $dropped_ty:ty),* ); )*) => {
+        // The signatures are cudarc's; only the result is a plain number, since a code that cudarc does not list must
+        // not become a Rust enum.
+        $( const _: unsafe fn($($ty),*) -> CUresult = sys::$name; )*
+
+        table! {
+            $( $name ( $($arg : $ty),* ); )*
+            $( $dropped ( $($dropped_arg : $dropped_ty),* ); )*
+        }
+    };
+}
+
+macro_rules! table {
+    ($( $name:ident ( $($arg:ident : $ty:ty),* ); )*) => {
         /// Addresses found in the driver's file, `None` where it lacks the name.
         #[allow(non_snake_case)]
         pub struct Table { $( $name: Option<unsafe extern "C" fn($($ty),*) -> u32>, )* }
-
-        // The signatures above are cudarc's; only the result is a plain number, since a code that cudarc
-        // does not list must not become a Rust enum.
-        $( const _: unsafe fn($($ty),*) -> CUresult = sys::$name; )*
 
         /// Every name in the table, in order.
         #[cfg(test)]
@@ -30,7 +41,7 @@ macro_rules! entry_points {
                         }
                     });
                     // SAFETY: a driver that exports this name does so with the C signature that cudarc
-                    // declares (checked above); NULL becomes None by the layout of Option<fn>.
+                    // declares, or declared (checked above); NULL becomes None by the layout of Option<fn>.
                     unsafe { std::mem::transmute::<*mut c_void, Option<unsafe extern "C" fn($($ty),*) -> u32>>(address) }
                 }, )* }
             }
@@ -43,7 +54,6 @@ macro_rules! entry_points {
             }
 
             $(
-                $(#[$doc])*
                 /// # Safety
                 /// As the driver's documentation of the entry point says for its arguments.
                 #[allow(non_snake_case, clippy::too_many_arguments)]
@@ -85,6 +95,7 @@ entry_points! {
     cuCtxGetDevice(device: *mut CUdevice);
     cuCtxGetId(context: CUcontext, id: *mut c_ulonglong);
     cuCtxSynchronize();
+    cuCtxRecordEvent(context: CUcontext, event: CUevent);
 
     cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
     cuMemAlloc_v2(out: *mut CUdeviceptr, size: usize);
@@ -123,6 +134,9 @@ entry_points! {
     cuEventCreate(out: *mut CUevent, flags: c_uint);
     cuEventRecord(event: CUevent, stream: CUstream);
     cuEventQuery(event: CUevent);
+    cuEventSynchronize(event: CUevent);
+    cuEventDestroy_v2(event: CUevent);
+    cuEventElapsedTime_v2(milliseconds: *mut f32, start: CUevent, end: CUevent);
 
     cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode);
     cuStreamBeginCaptureToGraph(stream: CUstream, graph: CUgraph, nodes: *const CUgraphNode, edges: *const CUgraphEdgeData, count: usize, mode: CUstreamCaptureMode);
@@ -145,6 +159,9 @@ entry_points! {
     cuDeviceGetGraphMemAttribute(device: CUdevice, attribute: CUgraphMem_attribute, value: *mut c_void);
     cuDeviceSetGraphMemAttribute(device: CUdevice, attribute: CUgraphMem_attribute, value: *mut c_void);
     cuDeviceGraphMemTrim(device: CUdevice);
+
+    @by_hand
+    cuEventElapsedTime(milliseconds: *mut f32, start: CUevent, end: CUevent);
 }
 
 /// Without these there is no using the driver at all; without any other, its feature is off.

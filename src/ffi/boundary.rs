@@ -44,7 +44,7 @@ macro_rules! plain {
         unsafe impl Plain for $ty {}
     )* };
 }
-plain!(u8, i32, u32, i64, u64, usize);
+plain!(u8, i32, u32, i64, u64, usize, f32);
 // SAFETY: NULL is a pointer.
 unsafe impl<T> Plain for *mut T {}
 // SAFETY: NULL is a pointer.

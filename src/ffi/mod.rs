@@ -11,6 +11,8 @@ pub mod status;
 pub mod library;
 pub mod device;
 pub mod stream;
+pub mod event;
+pub mod scope;
 pub mod memory;
 pub mod dtype;
 pub mod array;

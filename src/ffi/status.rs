@@ -45,7 +45,7 @@ pub const WARP_ERROR_ILLEGAL_IN_CAPTURE: warp_status = 13;
 pub const WARP_ERROR_PEER_LIMIT: warp_status = 14;
 /// A scope was ended out of order, twice, or on another thread.
 pub const WARP_ERROR_SCOPE_ORDER: warp_status = 15;
-/// Somebody else is using what would be changed.
+/// Somebody else is using what would be changed, or it is not done yet.
 pub const WARP_ERROR_BUSY: warp_status = 16;
 /// The process was forked after the library was initialised; GPUs cannot be used in it.
 pub const WARP_ERROR_FORKED: warp_status = 17;

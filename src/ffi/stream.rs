@@ -8,7 +8,7 @@ use super::boundary::{Grows, flags, guard, handle, opaque, options, out, out_str
 use super::device::{found_device, warp_device};
 use super::status::warp_status;
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Result, fail};
 use crate::handle::Entered;
 use crate::stream::RawStream;
 use crate::stream::Stream;
@@ -23,6 +23,10 @@ pub struct warp_stream {
 
 /// The stream takes no part in the ordering with the legacy default stream.
 pub const WARP_STREAM_NON_BLOCKING: u32 = 1;
+
+/// Of a stream of other code: it may be destroyed before its handle is released, or before the blocks that were used on
+/// it are freed. For warp_stream_wrap_with().
+pub const WARP_STREAM_UNTRACKED: u32 = 2;
 
 /// How a stream should be. All zero but struct_size is the default: blocking, of ordinary priority.
 #[derive(Clone, Copy)]
@@ -60,6 +64,8 @@ pub struct warp_stream_info {
     pub is_non_blocking: u8,
     /// Was it made by this library, which destroys it when it is released?
     pub is_owned: u8,
+    /// Was it wrapped with WARP_STREAM_UNTRACKED?
+    pub is_untracked: u8,
 }
 
 // SAFETY: `repr(C)`, begins with its size, numbers and raw pointers.
@@ -75,7 +81,7 @@ pub(super) fn given(stream: *const warp_stream) -> Result<Option<Entered<Stream>
 }
 
 /// A stream that must be named.
-fn found(stream: *const warp_stream) -> Result<Entered<Stream>> {
+pub(super) fn found(stream: *const warp_stream) -> Result<Entered<Stream>> {
     runtime::require_live()?;
     stream::enter(handle(stream))
 }
@@ -96,6 +102,12 @@ pub unsafe extern "C" fn warp_stream_create(
         let out = self::out(out, "out")?;
         let device = found_device(device)?;
         let given = self::options(options)?;
+        if given.flags & WARP_STREAM_UNTRACKED != 0 {
+            fail!(
+                InvalidArgument,
+                "WARP_STREAM_UNTRACKED is for streams of other code; pass it to warp_stream_wrap_with"
+            );
+        }
         let flags = flags(given.flags, WARP_STREAM_NON_BLOCKING, "flags")?;
         let options =
             stream::Options { non_blocking: flags & WARP_STREAM_NON_BLOCKING != 0, priority: given.priority };
@@ -106,7 +118,8 @@ pub unsafe extern "C" fn warp_stream_create(
 
 /// Gives a handle to a stream that other code made and goes on owning. The native stream must outlive the handle:
 /// the driver crashes when it is given a stream that was destroyed, and nobody can ask it beforehand. Release the
-/// handle first; blocks that were used on the stream can be freed at any time after that.
+/// handle first; blocks that were used on the stream can be freed at any time after that. Where that order cannot be
+/// kept, see warp_stream_wrap_with().
 ///
 /// @param device  the device of the stream's context; NULL for the default.
 /// @param native_stream  a CUstream; NULL or 1 is the legacy default stream of the device's context, 2 is the
@@ -122,7 +135,43 @@ pub unsafe extern "C" fn warp_stream_wrap(
     guard(|| {
         let out = self::out(out, "out")?;
         let device = found_device(device)?;
-        out.put(opaque(stream::wrap(device, RawStream(native_stream))?));
+        out.put(opaque(stream::wrap(device, RawStream(native_stream), false)?));
+        Ok(())
+    })
+}
+
+/// As warp_stream_wrap(), with options. WARP_STREAM_UNTRACKED is for a caller who cannot promise that the native stream
+/// outlives the handle: then the library touches it only in calls that name it, or that go to it because it is the
+/// thread's current stream, and for that moment the caller vouches. Frees of blocks that were allocated or used on it
+/// come after all work so far of the whole context instead, later while a stream of the context is known to be captured;
+/// releasing the handle touches nothing. With a driver before 12.5 such a free waits.
+///
+/// @param device  the device of the stream's context; NULL for the default.
+/// @param native_stream  a CUstream that is alive now, or 0, 1, 2 as for warp_stream_wrap().
+/// @param options  WARP_STREAM_UNTRACKED or no flag, and priority 0: what else a stream is, it is already. NULL for the
+///     defaults.
+/// @param out  the handle, to be given back with warp_stream_release().
+/// @return WARP_ERROR_INVALID_ARGUMENT for the CPU, a stream of another context, or other options.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_stream_wrap_with(
+    device: *mut warp_device,
+    native_stream: *mut c_void,
+    options: *const warp_stream_options,
+    out: *mut *mut warp_stream,
+) -> warp_status {
+    guard(|| {
+        let out = self::out(out, "out")?;
+        let device = found_device(device)?;
+        let given = self::options(options)?;
+        if given.flags & WARP_STREAM_NON_BLOCKING != 0 || given.priority != 0 {
+            fail!(
+                InvalidArgument,
+                "a stream of other code is blocking or not, and of a priority, as it was made; leave both out"
+            );
+        }
+        let flags = flags(given.flags, WARP_STREAM_UNTRACKED, "flags")?;
+        let untracked = flags & WARP_STREAM_UNTRACKED != 0;
+        out.put(opaque(stream::wrap(device, RawStream(native_stream), untracked)?));
         Ok(())
     })
 }
@@ -166,6 +215,7 @@ pub unsafe extern "C" fn warp_stream_get_info(
             priority: stream.priority(),
             is_non_blocking: u8::from(stream.is_non_blocking()),
             is_owned: u8::from(stream.is_owned()),
+            is_untracked: u8::from(stream.is_untracked()),
         });
         Ok(())
     })

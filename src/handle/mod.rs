@@ -16,17 +16,21 @@ pub enum Tag {
     Device = 1,
     Stream = 2,
     Array = 3,
-    Graph = 4,
+    Event = 4,
+    Scope = 5,
+    Graph = 6,
 }
 
 impl Tag {
-    const ALL: [Tag; 4] = [Tag::Device, Tag::Stream, Tag::Array, Tag::Graph];
+    const ALL: [Tag; 6] = [Tag::Device, Tag::Stream, Tag::Array, Tag::Event, Tag::Scope, Tag::Graph];
 
     fn name(self) -> &'static str {
         match self {
             Tag::Device => "device",
             Tag::Stream => "stream",
             Tag::Array => "array",
+            Tag::Event => "event",
+            Tag::Scope => "scope",
             Tag::Graph => "graph",
         }
     }
@@ -98,6 +102,19 @@ fn unmix(handle: Handle) -> u64 {
 pub fn decode(tag: Tag, handle: Handle) -> Option<(u32, u32)> {
     let raw = unmix(handle);
     (raw >> TAG_SHIFT == tag as u64).then_some((raw as u32, (raw >> SLOT_BITS) as u32 & GENERATION_MAX))
+}
+
+/// Why a value is no handle of this type, when its form alone would not tell.
+#[cold]
+pub fn never(tag: Tag, handle: Handle) -> crate::error::Error {
+    match decode(tag, handle) {
+        None => invalid(tag, handle),
+        Some(_) => crate::error::error!(
+            InvalidHandle,
+            "{handle:#x} is not a {} handle of this library: it was never one",
+            tag.name()
+        ),
+    }
 }
 
 /// Why a value is no handle of a live object of this type.

@@ -58,8 +58,9 @@ pub fn current(device: &'static Device) -> Result<Entered<Stream>> {
     }
 }
 
+/// The stream that the calling thread has given itself for the device, live or not.
 #[inline]
-fn thread_override(device: &Device) -> Option<Handle> {
+pub fn thread_override(device: &Device) -> Option<Handle> {
     let key = u32::from(device.index()) + 1;
     THREAD
         .with_borrow(|own| own.iter().take_while(|(k, _)| *k != 0).find(|(k, _)| *k == key).map(|(_, h)| *h))
@@ -81,6 +82,7 @@ fn make_default(device: &'static Device, default: &DefaultStream) -> Result<Ente
                 native: crate::driver::RawStream::NULL,
                 id: 0,
                 owned: false,
+                untracked: false,
                 non_blocking: false,
                 priority: 0,
                 end: Mutex::new(super::End::Running),
@@ -131,4 +133,12 @@ pub fn set_current(device: &'static Device, stream: Option<Handle>) -> Result<()
     }
     THREAD.with_borrow_mut(|now| *now = own);
     Ok(())
+}
+
+/// Puts back what `thread_override` gave before. A stream that is gone by now leaves the device's default.
+pub fn restore_override(device: &'static Device, stream: Option<Handle>) {
+    if set_current(device, stream).is_err() {
+        // Taking one out cannot fail.
+        let _ = set_current(device, None);
+    }
 }

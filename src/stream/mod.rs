@@ -4,7 +4,7 @@
 mod current;
 mod events;
 
-pub use current::{current, set_current};
+pub use current::{current, restore_override, set_current, thread_override};
 pub use events::{give_event, take_event};
 
 use crate::device::{self, Device};
@@ -29,6 +29,8 @@ pub struct Stream {
     native: RawStream,
     id: u64,
     owned: bool,
+    /// Its native handle may be dead by now: only calls that name the stream may touch it.
+    untracked: bool,
     non_blocking: bool,
     priority: i32,
     end: Mutex<End>,
@@ -66,7 +68,7 @@ impl Object for Stream {
 
     fn retire(&self) {
         // A forked child has no stream to end, and may find the lock taken by a thread that is not there.
-        if runtime::is_forked() {
+        if runtime::is_forked() || self.untracked {
             return;
         }
         // The default streams of the threads that used the handle cannot be named here; the legacy stream comes
@@ -107,6 +109,11 @@ impl Stream {
         self.owned
     }
 
+    /// Whether nobody promises that the native stream is still there: only calls that name it may touch it.
+    pub fn is_untracked(&self) -> bool {
+        self.untracked
+    }
+
     pub fn is_non_blocking(&self) -> bool {
         self.non_blocking
     }
@@ -120,8 +127,16 @@ impl Stream {
         self.native == RawStream::PER_THREAD
     }
 
+    /// Whether the native stream is the legacy default stream of its context.
+    pub fn is_legacy(&self) -> bool {
+        self.native == RawStream::NULL || self.native == RawStream::LEGACY
+    }
+
     /// What to wait for once the stream cannot be entered any more.
     pub fn ended(&self) -> Ended {
+        if self.untracked {
+            return Ended::NotYet;
+        }
         let mut end = self.end.lock();
         if let End::Unmarked = *end {
             // The legacy stream comes after every blocking one. What is left, somebody else's non-blocking stream, is
@@ -345,6 +360,7 @@ pub fn create(device: &'static Device, options: Options) -> Result<Handle> {
         native,
         id,
         owned: true,
+        untracked: false,
         non_blocking: options.non_blocking,
         priority: options.priority,
         end: Mutex::new(End::Running),
@@ -354,8 +370,8 @@ pub fn create(device: &'static Device, options: Options) -> Result<Handle> {
     })
 }
 
-/// Names a stream that somebody else made and goes on owning. It must outlive its handle.
-pub fn wrap(device: &'static Device, native: RawStream) -> Result<Handle> {
+/// Names a stream that somebody else made and goes on owning. It must outlive its handle, unless it is untracked.
+pub fn wrap(device: &'static Device, native: RawStream, untracked: bool) -> Result<Handle> {
     let driver = device.require_cuda("a stream")?;
     let context = device.context(driver)?;
     let _current = driver.enter(context).map_err(|f| device.error(driver, f))?;
@@ -379,6 +395,7 @@ pub fn wrap(device: &'static Device, native: RawStream) -> Result<Handle> {
         native,
         id,
         owned: false,
+        untracked,
         non_blocking,
         priority,
         end: Mutex::new(End::Running),
@@ -453,16 +470,18 @@ pub fn handle_of(stream: &Entered<Stream>) -> Handle {
 pub fn all_idle(device: &Device, driver: &Driver) -> bool {
     STREAMS.all(|stream| {
         !std::ptr::eq(stream.device, device)
+            || stream.untracked
             || stream.is_capturing(driver).unwrap_or(true)
             || driver.stream_is_idle(stream.native).unwrap_or(true)
     })
 }
 
 /// Calls `visit` with every stream of this library that takes part in a capture. Streams are asked for the number of
-/// their capture only, since what another thread captures changes meanwhile. The special streams are not visited.
+/// their capture only, since what another thread captures changes meanwhile. Special and untracked streams are not visited.
 pub fn each_in_capture(driver: &Driver, id: u64, mut visit: impl FnMut(RawStream)) {
     STREAMS.all(|stream| {
         if stream.device.is_cuda()
+            && !stream.untracked
             && !stream.native.is_special()
             && stream.device.context(driver).is_ok()
             && driver.capture_id(stream.native) == Ok(Some(id))
@@ -484,9 +503,7 @@ pub fn synchronize_device(device: &'static Device) -> Result<()> {
         return Ok(());
     }
     let _context = device.enter(driver)?;
-    let captures = |native| is_capturing(driver, native).unwrap_or(false);
-    let none = STREAMS.all(|stream| !std::ptr::eq(stream.device, device) || !captures(stream.native));
-    if !none || captures(RawStream::LEGACY) {
+    if is_capturing_on(device, driver) {
         fail!(
             IllegalInCapture,
             "waiting for all of \"{}\" would break the capture of a stream there; do it after the capture ends, or wait for one stream",
@@ -495,6 +512,38 @@ pub fn synchronize_device(device: &'static Device) -> Result<()> {
     }
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
     driver.synchronize_current_context().map_err(|f| device.error(driver, f))
+}
+
+/// Whether a capture is known to run in the device's context, which is current: on a stream of this library that may be
+/// asked, or on a blocking stream of others.
+fn is_capturing_on(device: &Device, driver: &Driver) -> bool {
+    let captures = |native| is_capturing(driver, native).unwrap_or(false);
+    !STREAMS
+        .all(|stream| !std::ptr::eq(stream.device, device) || stream.untracked || !captures(stream.native))
+        || captures(RawStream::LEGACY)
+}
+
+/// What to wait for so that all work so far of the device's context, which is current, is done, its untracked streams'
+/// among it. Not yet while a capture is known to run there, which the driver would break.
+pub fn mark_context(device: &Device, driver: &Driver) -> std::result::Result<Ended, Failure> {
+    if is_capturing_on(device, driver) {
+        return Ok(Ended::NotYet);
+    }
+    let (Ok(context), Ok(event)) = (device.context(driver), take_event(device, driver)) else {
+        return Ok(Ended::NotYet);
+    };
+    match driver.record_context_event(context, event) {
+        Ok(()) => Ok(Ended::Event(event)),
+        Err(f) => {
+            give_event(device, event);
+            // Drivers before 12.5 have no such event.
+            if f.is_missing() {
+                driver.synchronize_current_context().map(|()| Ended::Nothing)
+            } else {
+                Err(f)
+            }
+        }
+    }
 }
 
 /// After a fork, in the child.

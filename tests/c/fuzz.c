@@ -20,6 +20,8 @@ uint32_t cuCtxSynchronize(void);
 
 #define BLOCKS 48
 #define STREAMS 12
+#define EVENTS 8
+#define SCOPES 6
 #define ARRAYS 48
 #define JUNK 64
 #define THREADS 4
@@ -48,13 +50,16 @@ struct array {
     struct storage *storage;
 };
 
-/* What one thread knows. Other threads only read the streams. */
+/* What one thread knows. Other threads only read the streams and the events. */
 struct fuzz {
     uint64_t random;
     int number, depth, lives, shares;
     uint64_t calls;
     struct block blocks[BLOCKS];
     warp_stream *streams[STREAMS];
+    warp_event *events[EVENTS];
+    warp_scope *scopes[SCOPES];
+    int scope_count;
     struct array arrays[ARRAYS];
     struct storage *gone[ARRAYS];
     void *junk[JUNK];
@@ -174,7 +179,7 @@ static void discard(struct fuzz *f, const void *value)
 static void *any(struct fuzz *f)
 {
     warp_device *device = NULL;
-    switch (below(f, 6)) {
+    switch (below(f, 7)) {
     case 0: return NULL;
     case 1: return (void *)(uintptr_t)next(f);
     case 2: return f->streams[below(f, STREAMS)];
@@ -182,6 +187,7 @@ static void *any(struct fuzz *f)
     case 4:
         warp_device_get_at(below(f, 4), &device);
         return device;
+    case 5: return f->events[below(f, EVENTS)];
     default: return f->junk[below(f, JUNK)];
     }
 }
@@ -204,6 +210,14 @@ static warp_stream *some_stream(struct fuzz *f)
     if (one_in(f, 4))
         return NULL;
     return __atomic_load_n(&threads[f->shares ? below(f, THREADS) : (uint64_t)f->number].streams[below(f, STREAMS)],
+                           __ATOMIC_RELAXED);
+}
+
+static warp_event *some_event(struct fuzz *f)
+{
+    if (one_in(f, 30))
+        return any(f);
+    return __atomic_load_n(&threads[f->shares ? below(f, THREADS) : (uint64_t)f->number].events[below(f, EVENTS)],
                            __ATOMIC_RELAXED);
 }
 
@@ -370,7 +384,11 @@ static void take_stream(struct fuzz *f)
     } else {
         uintptr_t number = (uintptr_t)below(f, 3);
         void *native = one_in(f, 2) ? natives[below(f, NATIVES)] : (void *)number;
-        status = CALL(f, warp_stream_wrap(some_device(f), native, &stream));
+        options.it.flags = one_in(f, 20) ? (uint32_t)next(f) : 2 * (uint32_t)below(f, 2);
+        if (one_in(f, 2))
+            status = CALL(f, warp_stream_wrap(some_device(f), native, &stream));
+        else
+            status = CALL(f, warp_stream_wrap_with(some_device(f), native, one_in(f, 4) ? NULL : &options.it, &stream));
     }
     EMPTY(f, status, stream, "warp_stream_create");
     __atomic_store_n(place, stream, __ATOMIC_RELAXED);
@@ -417,6 +435,86 @@ static void use_stream(struct fuzz *f)
         status = CALL(f, warp_stream_query_idle(some_stream(f), &idle));
         EMPTY(f, status, idle, "warp_stream_query_idle");
         break;
+    }
+}
+
+/* ---- Events and scopes --------------------------------------------------------------------------------------------- */
+
+static void take_event(struct fuzz *f)
+{
+    warp_event **place = &f->events[below(f, EVENTS)], *event = (warp_event *)(uintptr_t)0x5a5a;
+    GIVEN(warp_event_options, options);
+    warp_status status;
+    if (*place != NULL)
+        return;
+    options.it.flags = one_in(f, 20) ? (uint32_t)next(f) : (uint32_t)below(f, 4);
+    if (one_in(f, 20))
+        status = CALL(f, warp_event_wrap(some_device(f), NULL, &event));
+    else
+        status = CALL(f, warp_event_create(some_device(f), one_in(f, 4) ? NULL : &options.it, &event));
+    EMPTY(f, status, event, "warp_event_create");
+    __atomic_store_n(place, event, __ATOMIC_RELAXED);
+}
+
+static void give_event(struct fuzz *f)
+{
+    uint64_t i = below(f, EVENTS);
+    warp_event *event = f->events[i];
+    /* Also a stale one, after a shutdown. */
+    CALL(f, warp_event_release(event));
+    if (event != NULL && CALL(f, warp_event_release(event)) == WARP_SUCCESS)
+        wrong(f, "an event was released twice", "warp_event_release");
+    discard(f, event);
+    __atomic_store_n(&f->events[i], NULL, __ATOMIC_RELAXED);
+}
+
+static void use_event(struct fuzz *f)
+{
+    GIVEN(warp_event_info, info);
+    float milliseconds = 1;
+    uint8_t is_done = 0x5a;
+    warp_status status;
+    switch (below(f, 8)) {
+    case 0:
+        status = CALL(f, warp_event_get_info(some_event(f), &info.it));
+        EMPTY(f, status, info.it.native, "warp_event_get_info");
+        break;
+    case 1: case 2: CALL(f, warp_event_record(some_event(f), some_stream(f))); break;
+    case 3:
+        status = CALL(f, warp_event_query_done(some_event(f), &is_done));
+        EMPTY(f, status, is_done, "warp_event_query_done");
+        break;
+    case 4: CALL(f, warp_event_synchronize(some_event(f))); break;
+    case 5:
+        status = CALL(f, warp_event_measure_elapsed(some_event(f), some_event(f), &milliseconds));
+        EMPTY(f, status, milliseconds, "warp_event_measure_elapsed");
+        break;
+    case 6: CALL(f, warp_stream_wait_event(some_stream(f), some_event(f))); break;
+    default: CALL(f, warp_stream_wait_stream(some_stream(f), some_stream(f))); break;
+    }
+}
+
+static void use_scope(struct fuzz *f)
+{
+    warp_scope *scope = (warp_scope *)(uintptr_t)0x5a5a;
+    warp_status status;
+    if (one_in(f, 8)) {
+        /* Any but the last. */
+        uint64_t i = below(f, SCOPES);
+        void *bad = one_in(f, 2) ? any(f) : i + 1 < (uint64_t)f->scope_count ? f->scopes[i] : f->junk[below(f, JUNK)];
+        if (CALL(f, warp_scope_end(bad)) == WARP_SUCCESS && bad != NULL)
+            wrong(f, "a scope was ended out of order", "warp_scope_end");
+    } else if (f->scope_count > 0 && (f->scope_count == SCOPES || one_in(f, 2))) {
+        scope = f->scopes[--f->scope_count];
+        if (CALL(f, warp_scope_end(scope)) != WARP_SUCCESS)
+            wrong(f, "the last scope was not ended", "warp_scope_end");
+        discard(f, scope);
+    } else {
+        status = one_in(f, 2) ? CALL(f, warp_scope_begin_stream(some_device(f), some_stream(f), &scope))
+                              : CALL(f, warp_scope_begin_device(some_device(f), &scope));
+        EMPTY(f, status, scope, "warp_scope_begin_stream");
+        if (status == WARP_SUCCESS)
+            f->scopes[f->scope_count++] = scope;
     }
 }
 
@@ -813,6 +911,7 @@ static void plan_failure(struct fuzz *f)
         "cuMemAllocFromPoolAsync", "cuMemAllocManaged", "cuMemHostAlloc", "cuMemFree_v2", "cuMemFreeAsync", "cuMemFreeHost",
         "cuMemcpyAsync", "cuMemcpyPeerAsync", "cuMemsetD8Async", "cuMemsetD16Async", "cuMemsetD32Async", "cuStreamQuery",
         "cuEventCreate", "cuEventRecord", "cuEventQuery", "cuStreamWaitEvent", "cuStreamSynchronize", "cuPointerGetAttributes",
+        "cuEventSynchronize", "cuEventElapsedTime_v2", "cuCtxRecordEvent",
         "cuStreamCreateWithPriority", "cuStreamGetId", "cuCtxGetStreamPriorityRange",
         "cuDevicePrimaryCtxGetState", "cuDevicePrimaryCtxRetain", "cuStreamGetCtx", "cuStreamGetFlags", "cuStreamGetPriority",
         "cuCtxSynchronize", "cuMemGetInfo_v2", "cuMemPoolTrimTo", "cuMemPoolGetAttribute", "cuDeviceGetMemPool", "cuCtxGetDevice"};
@@ -937,7 +1036,7 @@ static void make_natives(void)
 
 static void random_call(struct fuzz *f)
 {
-    switch (below(f, 20)) {
+    switch (below(f, 24)) {
     case 0: case 1: case 2: case 3: take_block(f); break;
     case 4: case 5: case 6: give_block(f); break;
     case 7: case 8: use_block(f); break;
@@ -950,6 +1049,10 @@ static void random_call(struct fuzz *f)
     case 15: case 16: use_array(f); break;
     case 17: give_array(f); break;
     case 18: use_device(f); break;
+    case 19: take_event(f); break;
+    case 20: give_event(f); break;
+    case 21: use_event(f); break;
+    case 22: use_scope(f); break;
     default: use_library(f); break;
     }
     if (one_in(f, 50))
@@ -1122,6 +1225,11 @@ static void finish(int thread_count)
             CHECK_STATUS(warp_free(f->blocks[i].ptr), WARP_SUCCESS);
         for (i = 0; i < STREAMS; ++i)
             warp_stream_release(f->streams[i]);
+        for (i = 0; i < EVENTS; ++i)
+            warp_event_release(f->events[i]);
+        /* Threads that have ended took theirs with them. */
+        while (thread_count == 1 && f->scope_count > 0)
+            CHECK_STATUS(warp_scope_end(f->scopes[--f->scope_count]), WARP_SUCCESS);
         memset(f, 0, sizeof *f);
     }
     check_counts(0);

@@ -28,6 +28,10 @@ static void check_all_refuse(warp_status status)
     warp_stream *stream = (warp_stream *)1;
     warp_device_info device_info;
     warp_stream_info stream_info;
+    warp_event *event = (warp_event *)1;
+    warp_event_info event_info = {.struct_size = sizeof event_info, .flags = 9};
+    warp_scope *scope = (warp_scope *)1;
+    float milliseconds = 9;
     warp_pointer_info where;
     warp_statistics counts;
     memset(&device_info, 0xff, sizeof device_info);
@@ -86,6 +90,30 @@ static void check_all_refuse(warp_status status)
     CHECK_STATUS(warp_stream_synchronize(NULL), status);
     CHECK_STATUS(warp_stream_query_idle(NULL, &byte), status);
     CHECK_EQ_U64(byte, 0);
+    stream = (warp_stream *)1;
+    CHECK_STATUS(warp_stream_wrap_with(NULL, NULL, NULL, &stream), status);
+    CHECK_EQ_PTR(stream, NULL);
+    CHECK_STATUS(warp_event_create(NULL, NULL, &event), status);
+    CHECK_EQ_PTR(event, NULL);
+    event = (warp_event *)1;
+    CHECK_STATUS(warp_event_wrap(NULL, &byte, &event), status);
+    CHECK_EQ_PTR(event, NULL);
+    CHECK_STATUS(warp_event_get_info(NULL, &event_info), status);
+    CHECK_EQ_U64(event_info.flags, 0);
+    CHECK_STATUS(warp_event_record(NULL, NULL), status);
+    byte = 9;
+    CHECK_STATUS(warp_event_query_done(NULL, &byte), status);
+    CHECK_EQ_U64(byte, 0);
+    CHECK_STATUS(warp_event_synchronize(NULL), status);
+    CHECK_STATUS(warp_event_measure_elapsed(NULL, NULL, &milliseconds), status);
+    CHECK(milliseconds == 0);
+    CHECK_STATUS(warp_stream_wait_event(NULL, NULL), status);
+    CHECK_STATUS(warp_stream_wait_stream(NULL, NULL), status);
+    CHECK_STATUS(warp_scope_begin_stream(NULL, NULL, &scope), status);
+    CHECK_EQ_PTR(scope, NULL);
+    scope = (warp_scope *)1;
+    CHECK_STATUS(warp_scope_begin_device(NULL, &scope), status);
+    CHECK_EQ_PTR(scope, NULL);
     block = (void *)1;
     CHECK_STATUS(warp_alloc(NULL, 64, &block), status);
     CHECK_EQ_PTR(block, NULL);
@@ -151,6 +179,8 @@ static void check_no_device(warp_device *bad)
     warp_device_info info = {.struct_size = sizeof info, .ordinal = 9};
     warp_statistics counts = {.struct_size = sizeof counts};
     warp_stream *stream = (warp_stream *)1;
+    warp_event *event = (warp_event *)1;
+    warp_scope *scope = (warp_scope *)1;
     CHECK_STATUS(warp_device_get_info(bad, &info), WARP_ERROR_INVALID_HANDLE);
     CHECK_EQ_I64(info.ordinal, 0);
     CHECK_EQ_U64(info.struct_size, sizeof info);
@@ -172,6 +202,13 @@ static void check_no_device(warp_device *bad)
     CHECK_STATUS(warp_stream_get_current(bad, &stream), WARP_ERROR_INVALID_HANDLE);
     CHECK_EQ_PTR(stream, NULL);
     CHECK_STATUS(warp_stream_set_current(bad, NULL), WARP_ERROR_INVALID_HANDLE);
+    CHECK_STATUS(warp_stream_wrap_with(bad, NULL, NULL, &stream), WARP_ERROR_INVALID_HANDLE);
+    CHECK_STATUS(warp_event_create(bad, NULL, &event), WARP_ERROR_INVALID_HANDLE);
+    CHECK_EQ_PTR(event, NULL);
+    CHECK_STATUS(warp_event_wrap(bad, &info, &event), WARP_ERROR_INVALID_HANDLE);
+    CHECK_STATUS(warp_scope_begin_stream(bad, NULL, &scope), WARP_ERROR_INVALID_HANDLE);
+    CHECK_EQ_PTR(scope, NULL);
+    CHECK_STATUS(warp_scope_begin_device(bad, &scope), WARP_ERROR_INVALID_HANDLE);
     block = (void *)1;
     CHECK_STATUS(warp_alloc(bad, 64, &block), WARP_ERROR_INVALID_HANDLE);
     CHECK_EQ_PTR(block, NULL);
@@ -200,6 +237,27 @@ static void check_no_stream(warp_stream *bad, warp_device *gpu, void *block)
     CHECK_STATUS(warp_pointer_record_stream(block, bad), WARP_ERROR_INVALID_HANDLE);
     CHECK_STATUS(warp_memory_fill(block, 1, "a", 1, bad), WARP_ERROR_INVALID_HANDLE);
     CHECK_STATUS(warp_memory_copy(block, "a", 1, bad), WARP_ERROR_INVALID_HANDLE);
+    CHECK_STATUS(warp_stream_wait_stream(bad, NULL), WARP_ERROR_INVALID_HANDLE);
+    CHECK_STATUS(warp_stream_wait_stream(NULL, bad), WARP_ERROR_INVALID_HANDLE);
+    CHECK_STATUS(warp_scope_begin_stream(gpu, bad, (warp_scope **)&other), WARP_ERROR_INVALID_HANDLE);
+}
+
+static void check_no_event(warp_event *bad)
+{
+    warp_event_info info = {.struct_size = sizeof info, .flags = 9};
+    uint8_t answer = 9;
+    float milliseconds = 9;
+    CHECK_STATUS(warp_event_get_info(bad, &info), WARP_ERROR_INVALID_HANDLE);
+    CHECK_EQ_U64(info.flags, 0);
+    CHECK_STATUS(warp_event_record(bad, NULL), WARP_ERROR_INVALID_HANDLE);
+    CHECK_STATUS(warp_event_query_done(bad, &answer), WARP_ERROR_INVALID_HANDLE);
+    CHECK_EQ_U64(answer, 0);
+    CHECK_STATUS(warp_event_synchronize(bad), WARP_ERROR_INVALID_HANDLE);
+    CHECK_STATUS(warp_event_measure_elapsed(bad, bad, &milliseconds), WARP_ERROR_INVALID_HANDLE);
+    CHECK(milliseconds == 0);
+    CHECK_STATUS(warp_stream_wait_event(NULL, bad), WARP_ERROR_INVALID_HANDLE);
+    CHECK_STATUS(warp_event_release(bad), WARP_ERROR_INVALID_HANDLE);
+    CHECK_STATUS(warp_scope_end((warp_scope *)bad), WARP_ERROR_INVALID_HANDLE);
 }
 
 PROCESS_TEST(whatever_is_no_handle_is_refused)
@@ -238,7 +296,10 @@ PROCESS_TEST(whatever_is_no_handle_is_refused)
     for (i = 0; i < count; ++i) {
         check_no_device((warp_device *)made_up[i]);
         check_no_stream((warp_stream *)made_up[i], gpu, block);
+        check_no_event((warp_event *)made_up[i]);
     }
+    check_no_event((warp_event *)stream);
+    CHECK_STR_CONTAINS(warp_error_get_message(), "is of type stream, not scope");
     for (bit = 0; bit < 64; ++bit)
         check_no_stream((warp_stream *)((uintptr_t)stream ^ (uintptr_t)1 << bit), gpu, block);
     /* Of the other type, released, and a device where a stream is expected. */
@@ -292,6 +353,14 @@ PROCESS_TEST(an_output_that_is_null_is_an_error_and_nothing_happens)
     CHECK_STATUS(warp_stream_get_current(gpu, NULL), WARP_ERROR_INVALID_ARGUMENT);
     CHECK_STATUS(warp_stream_get_info(NULL, NULL), WARP_ERROR_INVALID_ARGUMENT);
     CHECK_STATUS(warp_stream_query_idle(NULL, NULL), WARP_ERROR_INVALID_ARGUMENT);
+    CHECK_STATUS(warp_stream_wrap_with(gpu, NULL, NULL, NULL), WARP_ERROR_INVALID_ARGUMENT);
+    CHECK_STATUS(warp_event_create(gpu, NULL, NULL), WARP_ERROR_INVALID_ARGUMENT);
+    CHECK_STATUS(warp_event_wrap(gpu, &number, NULL), WARP_ERROR_INVALID_ARGUMENT);
+    CHECK_STATUS(warp_event_get_info(NULL, NULL), WARP_ERROR_INVALID_ARGUMENT);
+    CHECK_STATUS(warp_event_query_done(NULL, NULL), WARP_ERROR_INVALID_ARGUMENT);
+    CHECK_STATUS(warp_event_measure_elapsed(NULL, NULL, NULL), WARP_ERROR_INVALID_ARGUMENT);
+    CHECK_STATUS(warp_scope_begin_stream(gpu, NULL, NULL), WARP_ERROR_INVALID_ARGUMENT);
+    CHECK_STATUS(warp_scope_begin_device(gpu, NULL), WARP_ERROR_INVALID_ARGUMENT);
     CHECK_STATUS(warp_alloc(gpu, 64, NULL), WARP_ERROR_INVALID_ARGUMENT);
     CHECK_STATUS(warp_alloc_with(gpu, 64, NULL, NULL), WARP_ERROR_INVALID_ARGUMENT);
     CHECK_STATUS(warp_pointer_get_info(&number, NULL), WARP_ERROR_INVALID_ARGUMENT);
@@ -322,6 +391,28 @@ static warp_status stream_with(void *room)
 {
     warp_stream *stream = NULL;
     warp_status status = warp_stream_create(NULL, room, &stream);
+    if (status == WARP_SUCCESS)
+        CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
+    else
+        CHECK_EQ_PTR(stream, NULL);
+    return status;
+}
+static warp_event *watched_event;
+static warp_status event_info_with(void *room) { return warp_event_get_info(watched_event, room); }
+static warp_status event_with(void *room)
+{
+    warp_event *event = NULL;
+    warp_status status = warp_event_create(NULL, room, &event);
+    if (status == WARP_SUCCESS)
+        CHECK_STATUS(warp_event_release(event), WARP_SUCCESS);
+    else
+        CHECK_EQ_PTR(event, NULL);
+    return status;
+}
+static warp_status stream_wrap_with(void *room)
+{
+    warp_stream *stream = NULL;
+    warp_status status = warp_stream_wrap_with(NULL, NULL, room, &stream);
     if (status == WARP_SUCCESS)
         CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
     else
@@ -438,12 +529,16 @@ PROCESS_TEST(structs_may_grow)
     CHECK_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
     CHECK_STATUS(warp_stream_create(NULL, NULL, &watched), WARP_SUCCESS);
     check_input(init_with, sizeof(warp_init_options));
+    CHECK_STATUS(warp_event_create(NULL, NULL, &watched_event), WARP_SUCCESS);
     check_input(stream_with, sizeof(warp_stream_options));
+    check_input(stream_wrap_with, sizeof(warp_stream_options));
+    check_input(event_with, sizeof(warp_event_options));
     check_input(alloc_with, sizeof(warp_alloc_options));
     check_input(free_with, sizeof(warp_free_options));
     check_output(error_with, sizeof(warp_error));
     check_output(device_with, sizeof(warp_device_info));
     check_output(stream_info_with, sizeof(warp_stream_info));
+    check_output(event_info_with, sizeof(warp_event_info));
     check_output(pointer_with, sizeof(warp_pointer_info));
     check_output(statistics_with, sizeof(warp_statistics));
     check_input(empty_with, sizeof(warp_array_options));
@@ -481,7 +576,10 @@ PROCESS_TEST(unknown_numbers_are_invalid)
         warp_init_options init = {.struct_size = sizeof init, .flags = UINT32_C(1) << bit};
         warp_stream_options stream = {.struct_size = sizeof stream, .flags = UINT32_C(1) << bit};
         CHECK_STATUS(warp_init(&init, NULL), WARP_ERROR_INVALID_ARGUMENT);
+        warp_event_options event = {.struct_size = sizeof event, .flags = UINT32_C(1) << bit};
         CHECK_STATUS(warp_stream_create(gpu, &stream, &watched), WARP_ERROR_INVALID_ARGUMENT);
+        CHECK_STATUS(warp_stream_wrap_with(gpu, NULL, &stream, &watched), WARP_ERROR_INVALID_ARGUMENT);
+        CHECK_STATUS(warp_event_create(gpu, &event, &watched_event), WARP_ERROR_INVALID_ARGUMENT);
     }
     for (bit = 0; bit < 64; ++bit) {
         warp_alloc_options options = {.struct_size = sizeof options, .alignment = (UINT64_C(1) << bit) + 3};

@@ -1,0 +1,432 @@
+/*
+ * library_driver.c: the driver that is chosen or the reason why there is none, and the report.
+ *
+ * needs: simulator
+ */
+#define _GNU_SOURCE
+
+#include "devices.h"
+#include "driver.h"
+#include "driver_without.h"
+#include "process.h"
+#include "report.h"
+
+#include <warpmem.h>
+
+/* ---- Which driver, and why none ---------------------------------------------------------------------------------------- */
+
+PROCESS_TEST(the_option_names_the_driver_before_the_environment)
+{
+    char path[4096];
+    warp_init_options options = {.struct_size = sizeof options, .driver_path = path};
+    size_t count = 0;
+    snprintf(path, sizeof path, "%s", getenv("WARPMEM_LIBCUDA"));
+    setenv("WARPMEM_LIBCUDA", "/nonexistent/libcuda.so.1", 1);
+    REQUIRE_STATUS(warp_init(&options, NULL), WARP_SUCCESS);
+    CHECK_STATUS(warp_device_get_cuda_count(&count), WARP_SUCCESS);
+    CHECK_EQ_U64(count, 2);
+}
+
+PROCESS_TEST(without_both_the_systems_name_is_opened)
+{
+    /* Its SONAME makes this copy the one that libcuda.so.1 stands for. */
+    void *file = dlopen(getenv("WARPMEM_LIBCUDA"), RTLD_NOW | RTLD_GLOBAL);
+    size_t count = 0;
+    REQUIRE(file != NULL);
+    unsetenv("WARPMEM_LIBCUDA");
+    REQUIRE_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
+    CHECK_STATUS(warp_device_get_cuda_count(&count), WARP_SUCCESS);
+    CHECK_EQ_U64(count, 2);
+}
+
+PROCESS_TEST(an_empty_variable_is_no_variable)
+{
+    void *file = dlopen(getenv("WARPMEM_LIBCUDA"), RTLD_NOW | RTLD_GLOBAL);
+    size_t count = 0;
+    REQUIRE(file != NULL);
+    setenv("WARPMEM_LIBCUDA", "", 1);
+    REQUIRE_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
+    CHECK_STATUS(warp_device_get_cuda_count(&count), WARP_SUCCESS);
+    CHECK_EQ_U64(count, 2);
+}
+
+PROCESS_TEST(no_library_is_a_reason)
+{
+    setenv("WARPMEM_LIBCUDA", "/nonexistent/libcuda.so.1", 1);
+    REQUIRE_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
+    check_cpu_only("CUDA driver not found (");
+    check_report("warpmem 0.1.0 initialized:\n"
+                 "   CUDA driver not found (/nonexistent/libcuda.so.1: cannot open shared object file: No such file or "
+                 "directory)\n"
+                 "   Devices:\n"
+                 "     \"cpu\"      : \"%s\"\n");
+}
+
+PROCESS_TEST(a_file_that_is_no_library_is_a_reason)
+{
+    setenv("WARPMEM_LIBCUDA", "/proc/self/status", 1);
+    REQUIRE_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
+    check_cpu_only("CUDA driver not found (");
+}
+
+PROCESS_TEST(a_library_that_is_no_driver_is_a_reason)
+{
+    setenv("WARPMEM_LIBCUDA", "libm.so.6", 1);
+    REQUIRE_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
+    check_cpu_only("CUDA driver libm.so.6 ");
+    CHECK(strlen(report()) < 1024);
+}
+
+PROCESS_TEST(a_stub_is_a_reason)
+{
+    start_on("h200x2,init_code=34");
+    check_cpu_only("is the toolkit's stub, not a driver (code 34)");
+}
+
+PROCESS_TEST(an_old_driver_is_a_reason)
+{
+    start_on("h200x2,driver=11080");
+    check_cpu_only("CUDA driver 11.8 is too old (12.0 or newer is needed)");
+    check_report("warpmem 0.1.0 initialized:\n"
+                 "   CUDA driver 11.8 is too old (12.0 or newer is needed)\n"
+                 "   Devices:\n"
+                 "     \"cpu\"      : \"%s\"\n");
+}
+
+PROCESS_TEST(the_oldest_driver_that_serves)
+{
+    warp_device *gpu = NULL;
+    void *block = NULL;
+    start_on("h200x2,driver=12000");
+    CHECK_STR_CONTAINS(report(), "   CUDA Driver 12.0\n");
+    CHECK_STATUS(warp_device_get("cuda:0", &gpu), WARP_SUCCESS);
+    CHECK_STATUS(warp_alloc(gpu, 1000, &block), WARP_SUCCESS);
+    CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+}
+
+PROCESS_TEST(a_newer_driver_serves_too)
+{
+    start_on("h200x2,driver=14020");
+    CHECK_STR_CONTAINS(report(), "   CUDA Driver 14.2\n");
+}
+
+PROCESS_TEST(a_code_of_cuInit_is_a_reason)
+{
+    start_on("h200x2,init_code=999");
+    check_cpu_only("CUDA driver failed to initialize (CUDA_ERROR_UNKNOWN (999) from cuInit");
+}
+
+PROCESS_TEST(a_code_that_nobody_knows_is_a_reason)
+{
+    setenv("WARPSIM_FAIL", "cuInit:1:7777", 1);
+    REQUIRE_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
+    check_cpu_only("CUDA driver failed to initialize (code 7777 from cuInit)");
+}
+
+PROCESS_TEST(a_driver_that_cannot_count_is_a_reason)
+{
+    setenv("WARPSIM_FAIL", "cuDeviceGetCount:1:999", 1);
+    REQUIRE_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
+    check_cpu_only("CUDA driver failed to initialize (CUDA_ERROR_UNKNOWN (999) from cuDeviceGetCount");
+}
+
+PROCESS_TEST(no_devices_is_a_reason)
+{
+    start_on("none");
+    check_cpu_only("CUDA devices not available");
+    check_report("warpmem 0.1.0 initialized:\n"
+                 "   CUDA devices not available (Driver 13.0)\n"
+                 "   Devices:\n"
+                 "     \"cpu\"      : \"%s\"\n");
+}
+
+PROCESS_TEST(no_devices_of_a_driver_without_a_version)
+{
+    setenv("WARPSIM_FAIL", "cuDriverGetVersion:0:999", 1);
+    start_on("none");
+    check_cpu_only("CUDA devices not available");
+    CHECK(strstr(report(), "0.0)") == NULL);
+}
+
+PROCESS_TEST(a_count_of_zero_is_no_devices)
+{
+    start_on("h200x2,gpus=0");
+    check_cpu_only("CUDA devices not available");
+}
+
+PROCESS_TEST(a_device_that_cannot_be_described_is_left_out)
+{
+    size_t count = 0;
+    warp_device *device = NULL;
+    setenv("WARPSIM_FAIL", "cuDeviceGetName:1:999", 1);
+    REQUIRE_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
+    CHECK_STATUS(warp_device_get_cuda_count(&count), WARP_SUCCESS);
+    CHECK_EQ_U64(count, 1);
+    CHECK_STATUS(warp_device_get("cuda:0", &device), WARP_ERROR_NO_SUCH_DEVICE);
+    CHECK_STATUS(warp_device_get("cuda:1", &device), WARP_SUCCESS);
+    CHECK_STATUS(warp_device_get("cuda", &device), WARP_SUCCESS);
+    CHECK_STR_CONTAINS(report(), "\"cuda:1\"");
+}
+
+PROCESS_TEST(every_device_left_out_is_a_reason)
+{
+    setenv("WARPSIM_FAIL", "cuDeviceGetName:0:999", 1);
+    REQUIRE_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
+    check_cpu_only("CUDA devices not available");
+}
+
+PROCESS_TEST(a_driver_without_a_required_name_is_a_reason)
+{
+    start_without("cuCtxGetId");
+    check_cpu_only("lacks cuCtxGetId");
+}
+
+PROCESS_TEST(a_driver_without_cuInit_is_a_reason)
+{
+    start_without("cuInit");
+    check_cpu_only("lacks cuInit");
+}
+
+PROCESS_TEST(a_driver_without_pools_turns_off_pools_only)
+{
+    warp_device *gpu = NULL;
+    void *block = NULL;
+    warp_pointer_info where = {.struct_size = sizeof where};
+    warp_alloc_options pool = {.struct_size = sizeof pool, .kind = WARP_MEMORY_CUDA_MEMPOOL};
+    start_without("cuMemAllocFromPoolAsync");
+    CHECK_STR_CONTAINS(report(), "(140 GiB, sm_90, mempool not supported)");
+    CHECK_STATUS(warp_device_get("cuda:0", &gpu), WARP_SUCCESS);
+    CHECK_STATUS(warp_alloc_with(gpu, 64, &pool, &block), WARP_ERROR_NOT_SUPPORTED);
+    CHECK_STATUS(warp_alloc(gpu, 64, &block), WARP_SUCCESS);
+    CHECK_STATUS(warp_pointer_get_info(block, &where), WARP_SUCCESS);
+    CHECK_EQ_I64(where.kind, WARP_MEMORY_CUDA_DEVICE);
+    CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+}
+
+PROCESS_TEST(a_driver_without_managed_memory_turns_off_that_only)
+{
+    warp_device *gpu = NULL;
+    void *block = (void *)1;
+    warp_alloc_options managed = {.struct_size = sizeof managed, .kind = WARP_MEMORY_CUDA_MANAGED};
+    start_without("cuMemAllocManaged");
+    CHECK_STATUS(warp_device_get("cuda:0", &gpu), WARP_SUCCESS);
+    CHECK_STATUS(warp_alloc_with(gpu, 64, &managed, &block), WARP_ERROR_NOT_SUPPORTED);
+    CHECK_STR_CONTAINS(warp_error_get_message(), "cuMemAllocManaged");
+    CHECK_EQ_PTR(block, NULL);
+    CHECK_STATUS(warp_alloc(gpu, 64, &block), WARP_SUCCESS);
+    CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+}
+
+/* Names whose absence costs nothing but what they are for. */
+static void check_serves_without(const char *name)
+{
+    warp_device *gpu = NULL;
+    warp_stream *stream = NULL;
+    warp_stream_info info = {.struct_size = sizeof info};
+    void *block = NULL;
+    start_without(name);
+    REQUIRE_STATUS(warp_device_get("cuda:1", &gpu), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_create(gpu, NULL, &stream), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_get_info(stream, &info), WARP_SUCCESS);
+    CHECK_STATUS(warp_alloc(gpu, 64, &block), WARP_SUCCESS);
+    CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
+    CHECK_STR_CONTAINS(report(), "\"cuda:1\"   : \"NVIDIA H200\"");
+}
+
+PROCESS_TEST(a_driver_without_uuids_serves) { check_serves_without("cuDeviceGetUuid_v2"); }
+PROCESS_TEST(a_driver_without_bus_ids_serves) { check_serves_without("cuDeviceGetPCIBusId"); }
+PROCESS_TEST(a_driver_without_stream_flags_serves) { check_serves_without("cuStreamGetFlags"); }
+PROCESS_TEST(a_driver_without_priority_ranges_serves) { check_serves_without("cuCtxGetStreamPriorityRange"); }
+PROCESS_TEST(a_driver_without_error_names_serves) { check_serves_without("cuGetErrorName"); }
+PROCESS_TEST(a_driver_without_peer_questions_serves) { check_serves_without("cuDeviceCanAccessPeer"); }
+
+PROCESS_TEST(cuda_can_be_turned_off)
+{
+    warp_init_options options = {.struct_size = sizeof options, .flags = WARP_INIT_DISABLE_CUDA};
+    REQUIRE_STATUS(warp_init(&options, NULL), WARP_SUCCESS);
+    check_cpu_only("CUDA not used, as the init options ask");
+}
+
+/* ---- The report --------------------------------------------------------------------------------------------------------- */
+
+PROCESS_TEST(the_report_of_two_gpus)
+{
+    start_on("h200x2");
+    check_report("warpmem 0.1.0 initialized:\n"
+                 "   CUDA Driver 13.0\n"
+                 "   Devices:\n"
+                 "     \"cpu\"      : \"%s\"\n"
+                 "     \"cuda:0\"   : \"NVIDIA H200\" (140 GiB, sm_90, mempool enabled)\n"
+                 "     \"cuda:1\"   : \"NVIDIA H200\" (140 GiB, sm_90, mempool enabled)\n"
+                 "   CUDA peer access:\n"
+                 "     Supported fully (all-directional)\n");
+}
+
+PROCESS_TEST(the_report_of_one_gpu)
+{
+    start_on("gb10");
+    check_report("warpmem 0.1.0 initialized:\n"
+                 "   CUDA Driver 13.0\n"
+                 "   Devices:\n"
+                 "     \"cpu\"      : \"%s\"\n"
+                 "     \"cuda:0\"   : \"Simulated GB10\" (119 GiB, sm_121, mempool enabled)\n");
+}
+
+PROCESS_TEST(the_report_of_a_gpu_without_pools)
+{
+    start_on("vgpu");
+    check_report("warpmem 0.1.0 initialized:\n"
+                 "   CUDA Driver 13.0\n"
+                 "   Devices:\n"
+                 "     \"cpu\"      : \"%s\"\n"
+                 "     \"cuda:0\"   : \"Simulated vGPU\" (8 GiB, sm_90, mempool not supported)\n");
+}
+
+PROCESS_TEST(the_report_of_mixed_gpus)
+{
+    start_on("mixed,peers=0");
+    check_report("warpmem 0.1.0 initialized:\n"
+                 "   CUDA Driver 13.0\n"
+                 "   Devices:\n"
+                 "     \"cpu\"      : \"%s\"\n"
+                 "     \"cuda:0\"   : \"Simulated Discrete GPU\" (24 GiB, sm_86, mempool enabled)\n"
+                 "     \"cuda:1\"   : \"Simulated GPU without pools\" (8 GiB, sm_86, mempool not supported)\n"
+                 "   CUDA peer access:\n"
+                 "     Not supported\n");
+}
+
+PROCESS_TEST(the_report_of_partial_peers)
+{
+    /* A row is a target, a column who reaches it: GPU 0 reaches GPU 2, so row 2 has a 1 in column 0. */
+    start_on("partial");
+    check_report("warpmem 0.1.0 initialized:\n"
+                 "   CUDA Driver 13.0\n"
+                 "   Devices:\n"
+                 "     \"cpu\"      : \"%s\"\n"
+                 "     \"cuda:0\"   : \"Simulated Discrete GPU\" (24 GiB, sm_86, mempool enabled)\n"
+                 "     \"cuda:1\"   : \"Simulated Discrete GPU\" (24 GiB, sm_86, mempool enabled)\n"
+                 "     \"cuda:2\"   : \"Simulated Discrete GPU\" (24 GiB, sm_86, mempool enabled)\n"
+                 "     \"cuda:3\"   : \"Simulated Discrete GPU\" (24 GiB, sm_86, mempool enabled)\n"
+                 "   CUDA peer access:\n"
+                 "     Supported partially (see access matrix)\n"
+                 "     \"cuda:0\"   : [1, 1, 0, 0]\n"
+                 "     \"cuda:1\"   : [1, 1, 0, 0]\n"
+                 "     \"cuda:2\"   : [1, 0, 1, 1]\n"
+                 "     \"cuda:3\"   : [0, 0, 1, 1]\n");
+}
+
+PROCESS_TEST(memory_is_rounded_half_to_even)
+{
+    start_on("h200x2,gpu0.memory=2684354560,gpu1.memory=3758096384");
+    CHECK_STR_CONTAINS(report(), "(2 GiB, sm_90");
+    CHECK_STR_CONTAINS(report(), "(4 GiB, sm_90");
+}
+
+PROCESS_TEST(the_report_of_foreign_contexts)
+{
+    CUcontext context = NULL;
+    warp_device *device = NULL;
+    start_on("h200");
+    REQUIRE(SIMULATOR(cuCtxCreate_v2)(&context, 0, 0) == 0);
+    CHECK_STATUS(warp_device_from_context(context, NULL, &device), WARP_SUCCESS);
+    CHECK_STATUS(warp_device_from_context(context, "another name", &device), WARP_ERROR_INVALID_ARGUMENT);
+    check_report("warpmem 0.1.0 initialized:\n"
+                 "   CUDA Driver 13.0\n"
+                 "   Devices:\n"
+                 "     \"cpu\"      : \"%s\"\n"
+                 "     \"cuda:0\"   : \"NVIDIA H200\" (140 GiB, sm_90, mempool enabled)\n"
+                 "     \"cuda:0.0\" : Non-primary context on device \"cuda:0\"\n"
+                 "   CUDA peer access:\n"
+                 "     Supported fully (all-directional)\n");
+}
+
+static void check_pools_of(const char *name, const char *value, const char *expected)
+{
+    char text[64];
+    setenv(name, value, 1);
+    start_on("h200x2");
+    snprintf(text, sizeof text, "(140 GiB, sm_90, mempool %s)", expected);
+    CHECK_STR_CONTAINS(report(), text);
+}
+
+#define POOLS "WARPMEM_ENABLE_MEMPOOLS_AT_INIT"
+#define OTHER "WARP_ENABLE_MEMPOOLS_AT_INIT"
+PROCESS_TEST(pools_off_by_0) { check_pools_of(POOLS, "0", "supported"); }
+PROCESS_TEST(pools_off_by_false) { check_pools_of(POOLS, "False", "supported"); }
+PROCESS_TEST(pools_off_by_no) { check_pools_of(POOLS, "no", "supported"); }
+PROCESS_TEST(pools_on_by_1) { check_pools_of(POOLS, "1", "enabled"); }
+PROCESS_TEST(pools_on_by_nothing) { check_pools_of(POOLS, "", "enabled"); }
+PROCESS_TEST(pools_off_by_the_other_name) { check_pools_of(OTHER, "0", "supported"); }
+PROCESS_TEST(the_own_name_wins)
+{
+    setenv(OTHER, "0", 1);
+    check_pools_of(POOLS, "1", "enabled");
+}
+PROCESS_TEST(the_own_name_wins_when_it_says_no)
+{
+    setenv(OTHER, "1", 1);
+    check_pools_of(POOLS, "0", "supported");
+}
+
+PROCESS_TEST(pools_off_by_option)
+{
+    warp_init_options options = {.struct_size = sizeof options, .flags = WARP_INIT_DISABLE_MEMPOOLS};
+    warp_device *gpu = NULL;
+    warp_device_info info = {.struct_size = sizeof info};
+    void *block = NULL;
+    warp_pointer_info where = {.struct_size = sizeof where};
+    warp_alloc_options pool = {.struct_size = sizeof pool, .kind = WARP_MEMORY_CUDA_MEMPOOL};
+    setenv(POOLS, "1", 1);
+    REQUIRE_STATUS(warp_init(&options, NULL), WARP_SUCCESS);
+    CHECK_STR_CONTAINS(report(), "mempool supported)");
+    REQUIRE_STATUS(warp_device_get("cuda:0", &gpu), WARP_SUCCESS);
+    CHECK_STATUS(warp_device_get_info(gpu, &info), WARP_SUCCESS);
+    CHECK_EQ_U64(info.is_mempool_supported, 1);
+    CHECK_EQ_U64(info.is_mempool_enabled, 0);
+    CHECK_STATUS(warp_alloc(gpu, 64, &block), WARP_SUCCESS);
+    CHECK_STATUS(warp_pointer_get_info(block, &where), WARP_SUCCESS);
+    CHECK_EQ_I64(where.kind, WARP_MEMORY_CUDA_DEVICE);
+    CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+    /* Off is not gone: asked for by name they serve. */
+    CHECK_STATUS(warp_alloc_with(gpu, 64, &pool, &block), WARP_SUCCESS);
+    CHECK_STATUS(warp_pointer_get_info(block, &where), WARP_SUCCESS);
+    CHECK_EQ_I64(where.kind, WARP_MEMORY_CUDA_MEMPOOL);
+    CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+}
+
+PROCESS_TEST(the_report_goes_into_any_buffer)
+{
+    char text[4096], whole[4096];
+    size_t needed = 0, size;
+    start_on("h200x2");
+    CHECK_STATUS(warp_library_get_report(NULL, 0, &needed), WARP_SUCCESS);
+    REQUIRE(needed > 100 && needed < sizeof text);
+    CHECK_STATUS(warp_library_get_report(whole, sizeof whole, NULL), WARP_SUCCESS);
+    CHECK_EQ_U64(strlen(whole) + 1, needed);
+    /* Exactly as much, one less, nothing. */
+    memset(text, 'x', sizeof text);
+    size = needed;
+    CHECK_STATUS(warp_library_get_report(text, size, &needed), WARP_SUCCESS);
+    CHECK_EQ_STR(text, whole);
+    CHECK_EQ_U64(text[size], 'x');
+    memset(text, 'x', sizeof text);
+    CHECK_STATUS(warp_library_get_report(text, size - 1, &needed), WARP_SUCCESS);
+    CHECK_EQ_U64(needed, size);
+    CHECK_EQ_U64(strlen(text), size - 2);
+    CHECK_EQ_U64(text[size - 1], 'x');
+    CHECK(memcmp(text, whole, size - 2) == 0);
+    text[0] = 'x';
+    text[1] = 'x';
+    CHECK_STATUS(warp_library_get_report(text, 1, &needed), WARP_SUCCESS);
+    CHECK_EQ_U64(text[0], 0);
+    CHECK_EQ_U64(text[1], 'x');
+    CHECK_STATUS(warp_library_get_report(text, 0, &needed), WARP_SUCCESS);
+    CHECK_EQ_U64(text[1], 'x');
+    needed = 7;
+    CHECK_STATUS(warp_library_get_report(NULL, 1, &needed), WARP_ERROR_INVALID_ARGUMENT);
+    CHECK_EQ_U64(needed, 0);
+    CHECK_STATUS(warp_library_get_report(NULL, 0, NULL), WARP_SUCCESS);
+}
+
+CHECK_MAIN()
