@@ -391,7 +391,9 @@ impl World {
         match block.kind {
             Kind::Default | Kind::Imported => self.reaches(accessing, block.context, block.device),
             Kind::Pool => self.pool_access(block.source, accessing.device) & 1 != 0,
-            Kind::Mapping | Kind::Graph => block.access.get(&accessing.device).is_some_and(|flags| flags & 1 != 0),
+            Kind::Mapping | Kind::Graph => {
+                block.access.get(&accessing.device).is_some_and(|flags| flags & 1 != 0)
+            }
             Kind::Managed => self.devices[accessing.device].gpu.has(crate::attribute::MANAGED_MEMORY),
             Kind::Pinned | Kind::Registered | Kind::RegisteredAlias => true,
         }

@@ -186,9 +186,8 @@ impl World {
     /// # Errors
     /// Unsupported, with the end of the captures of its streams.
     pub fn no_capture_in(&mut self, context_id: u64) -> Result<(), Code> {
-        let inside = |number: &u64| {
-            self.streams.get(number).is_some_and(|stream| stream.context_id == context_id)
-        };
+        let inside =
+            |number: &u64| self.streams.get(number).is_some_and(|stream| stream.context_id == context_id);
         let captures = self.captures.iter().filter(|(_, capture)| capture.tails.keys().any(inside));
         let captures: Vec<u64> = captures.map(|(id, _)| *id).collect();
         if captures.is_empty() {

@@ -106,7 +106,11 @@ impl GraphMemory {
     }
 
     /// The chunks that allocations lie in. Those of one arena are counted as they lie in it.
-    fn chunks<'a>(&self, allocations: impl Iterator<Item = &'a u64>, device: usize) -> BTreeSet<(usize, u64)> {
+    fn chunks<'a>(
+        &self,
+        allocations: impl Iterator<Item = &'a u64>,
+        device: usize,
+    ) -> BTreeSet<(usize, u64)> {
         let mut chunks = BTreeSet::new();
         for one in allocations.filter_map(|id| self.allocations.get(id)).filter(|one| one.device == device) {
             let start = one.base - self.arenas[one.arena].range.base;
@@ -186,7 +190,13 @@ impl World {
 
     /// A free place of `size` bytes in the arenas of a graph: none that another allocation has, unless its free comes
     /// before.
-    fn place_in_graph(&self, graph: u64, device: usize, size: u64, before: &BTreeSet<u64>) -> Option<(usize, u64)> {
+    fn place_in_graph(
+        &self,
+        graph: u64,
+        device: usize,
+        size: u64,
+        before: &BTreeSet<u64>,
+    ) -> Option<(usize, u64)> {
         let own = self.graph_memory.of_graph(graph);
         for index in self.graph_memory.arenas_of(&own) {
             let arena = &self.graph_memory.arenas[index];
@@ -261,7 +271,8 @@ impl World {
 
     /// Notes the free node where it is one of the allocation's own graph.
     pub fn note_free_node(&mut self, id: u64, graph: u64, node: u64) {
-        if let Some(allocation) = self.graph_memory.allocations.get_mut(&id).filter(|one| one.graph == graph) {
+        if let Some(allocation) = self.graph_memory.allocations.get_mut(&id).filter(|one| one.graph == graph)
+        {
             allocation.freed_by = Some(node);
         }
     }
@@ -297,8 +308,11 @@ impl World {
     /// # Errors
     /// Out of memory.
     pub fn take_chunks(&mut self, allocations: &[u64]) -> Result<(), Code> {
-        let devices: BTreeSet<usize> =
-            allocations.iter().filter_map(|id| self.graph_memory.allocation(*id)).map(|one| one.device).collect();
+        let devices: BTreeSet<usize> = allocations
+            .iter()
+            .filter_map(|id| self.graph_memory.allocation(*id))
+            .map(|one| one.device)
+            .collect();
         for device in devices {
             let needed = {
                 let memory = &self.graph_memory;

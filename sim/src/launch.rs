@@ -83,8 +83,11 @@ impl World {
             }
             waiting = next;
         }
-        let inner: Vec<u64> =
-            nodes.iter().filter_map(|node| self.nodes.get(*node)).flat_map(|placed| placed.after.clone()).collect();
+        let inner: Vec<u64> = nodes
+            .iter()
+            .filter_map(|node| self.nodes.get(*node))
+            .flat_map(|placed| placed.after.clone())
+            .collect();
         let leaves = nodes.iter().filter(|node| !inner.contains(node));
         let leaves: Vec<usize> = leaves.flat_map(|node| ends[node].clone()).collect();
         Some(if leaves.is_empty() { inputs.to_vec() } else { leaves })
@@ -124,16 +127,19 @@ impl World {
         let objects = self.objects_of(graph);
         let objects = self.hold_again(&objects);
         let number = self.fresh_id();
-        self.executables.insert(number, Executable {
-            flags,
-            graph,
-            steps: Arc::new(steps),
-            allocations,
-            objects,
-            last: Vec::new(),
-            running: 0,
-            destroyed: false,
-        });
+        self.executables.insert(
+            number,
+            Executable {
+                flags,
+                graph,
+                steps: Arc::new(steps),
+                allocations,
+                objects,
+                last: Vec::new(),
+                running: 0,
+                destroyed: false,
+            },
+        );
         self.execs.insert(|_| number).map_err(failed)
     }
 
@@ -316,7 +322,13 @@ impl Session {
         Ok(lanes.iter().map(|lane| self.end_of(lane.stream)).collect())
     }
 
-    fn submit_step(&mut self, node: &Node, stream: u64, mut after: Vec<Mark>, blocks: &mut BTreeMap<u64, u64>) {
+    fn submit_step(
+        &mut self,
+        node: &Node,
+        stream: u64,
+        mut after: Vec<Mark>,
+        blocks: &mut BTreeMap<u64, u64>,
+    ) {
         let mut recorded = None;
         let work = match node {
             Node::Empty | Node::Child { .. } => Work::Nothing,
@@ -355,7 +367,9 @@ impl Session {
             Node::Wait { event } => {
                 match self.events.get(*event) {
                     Some(event) => after.extend(&event.marks),
-                    None => self.violation(format!("a graph waits for the event {event:#x}, which is destroyed")),
+                    None => {
+                        self.violation(format!("a graph waits for the event {event:#x}, which is destroyed"))
+                    }
                 }
                 Work::Nothing
             }

@@ -46,7 +46,9 @@ impl World {
         let left = object.references.checked_sub(count);
         object.references = left.unwrap_or(0);
         if left.is_none() {
-            self.violation(format!("user object {handle:#x}: {count} references released, which are too many"));
+            self.violation(format!(
+                "user object {handle:#x}: {count} references released, which are too many"
+            ));
         }
         if left.unwrap_or(0) == 0
             && let Some(UserObject { data, destroy, .. }) = self.user_objects.remove(handle)

@@ -133,7 +133,10 @@ impl World {
         if span > block.end() - address {
             return Err(codes::INVALID_VALUE);
         }
-        if checked && matches!(block.kind, Kind::Pool | Kind::Mapping | Kind::Graph) && !self.accessible(block, context) {
+        if checked
+            && matches!(block.kind, Kind::Pool | Kind::Mapping | Kind::Graph)
+            && !self.accessible(block, context)
+        {
             return Err(codes::INVALID_VALUE);
         }
         let place = block.place.plus(address - block.base);

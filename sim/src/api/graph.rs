@@ -433,7 +433,8 @@ pub extern "C" fn cuGraphReleaseUserObject(graph: u64, object: u64, count: u32) 
     call(&E, [graph, object, u64::from(count)], |session| {
         let count = some(count)?;
         session.graph(graph)?;
-        let Some(held) = session.graphs.get_mut(graph).and_then(|graph| graph.objects.get_mut(&object)) else {
+        let Some(held) = session.graphs.get_mut(graph).and_then(|graph| graph.objects.get_mut(&object))
+        else {
             return Err(codes::INVALID_VALUE);
         };
         let released = count.min(*held);

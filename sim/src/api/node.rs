@@ -53,7 +53,13 @@ fn as_captured(session: &Session, context: u64) -> Result<Target, Code> {
     Ok(Target { number: 0, context: context_of(session, context)?, captured: true })
 }
 
-fn copy_node(session: &mut Session, graph: u64, after: &[u64], asked: &Copy3D, context: u64) -> Result<u64, Code> {
+fn copy_node(
+    session: &mut Session,
+    graph: u64,
+    after: &[u64],
+    asked: &Copy3D,
+    context: u64,
+) -> Result<u64, Code> {
     let target = as_captured(session, context)?;
     let copy = copy::describe(session, asked, &target, true)?.ok_or(codes::INVALID_VALUE)?;
     session.add_node(graph, after, Node::Copy(Box::new(copy)), target.context)
@@ -114,7 +120,13 @@ fn child_node(session: &mut Session, graph: u64, after: &[u64], child: u64) -> R
     session.add_node(graph, after, Node::Child { graph: copy }, 0)
 }
 
-fn event_node(session: &mut Session, graph: u64, after: &[u64], event: u64, records: bool) -> Result<u64, Code> {
+fn event_node(
+    session: &mut Session,
+    graph: u64,
+    after: &[u64],
+    event: u64,
+    records: bool,
+) -> Result<u64, Code> {
     let context = session.event(event)?.context;
     let node = if records { Node::Record { event } } else { Node::Wait { event } };
     session.add_node(graph, after, node, context)
@@ -132,7 +144,12 @@ pub struct AllocParams {
 }
 
 /// The node and its address.
-fn alloc_node(session: &mut Session, graph: u64, after: &[u64], asked: &AllocParams) -> Result<(u64, u64), Code> {
+fn alloc_node(
+    session: &mut Session,
+    graph: u64,
+    after: &[u64],
+    asked: &AllocParams,
+) -> Result<(u64, u64), Code> {
     let device = asked.properties.plain_device().ok_or(codes::INVALID_VALUE)?;
     let device = session.ordinal(device)?;
     session.has_pools(device)?;
@@ -225,7 +242,9 @@ pub extern "C" fn cuGraphAddChildGraphNode(
     child: u64,
 ) -> u32 {
     static E: Entry = Entry::new("cuGraphAddChildGraphNode");
-    add(&E, Where { out, graph, dependencies, count }, |session, after| child_node(session, graph, after, child))
+    add(&E, Where { out, graph, dependencies, count }, |session, after| {
+        child_node(session, graph, after, child)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -308,7 +327,9 @@ pub extern "C" fn cuGraphAddMemFreeNode(
     address: u64,
 ) -> u32 {
     static E: Entry = Entry::new("cuGraphAddMemFreeNode");
-    add(&E, Where { out, graph, dependencies, count }, |session, after| free_node(session, graph, after, address))
+    add(&E, Where { out, graph, dependencies, count }, |session, after| {
+        free_node(session, graph, after, address)
+    })
 }
 
 #[unsafe(no_mangle)]
