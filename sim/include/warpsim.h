@@ -162,8 +162,10 @@ int warpsim_log_contains(const char *text);
 /* Calls of an entry point by its exported name; "*": of all together. Forked children do not count. */
 uint64_t warpsim_call_count(const char *entry);
 
-/* What is alive: blocks by kind (default, pool, pinned, registered, managed, mapping, imported, or "*" for all of
- * them), and objects (physical, reservation, stream, event, mempool, context). */
+/* What is alive: blocks by kind (default, pool, pinned, registered, managed, mapping, imported, graph_block, or "*" for all
+ * of them), and objects (physical, reservation, stream, event, mempool, context, graph, graph_exec, user_object). A
+ * graph_block is memory that a launched graph gave and nothing has freed. A graph that is being captured counts, one that
+ * a node of another graph owns does not. */
 size_t warpsim_live_count(const char *kind);
 uint64_t warpsim_live_bytes(const char *kind);
 

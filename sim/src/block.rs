@@ -17,6 +17,8 @@ pub enum Kind {
     Managed,
     Mapping,
     Imported,
+    /// What a launch of a graph gave.
+    Graph,
 }
 
 /// Where the contents are.
@@ -72,6 +74,8 @@ pub struct Block {
     pub flags: u32,
     /// A free is queued; for every question the block is gone already.
     pub freeing: bool,
+    /// The GPU's work that maps it has not run.
+    pub absent: bool,
     /// Access by device, for mappings.
     pub access: BTreeMap<usize, u32>,
 }
@@ -129,6 +133,14 @@ impl Blocks {
         slot
     }
 
+    /// The block of this base and number, to be changed.
+    pub fn of_mut(&mut self, base: u64, id: u64) -> Option<&mut Block> {
+        match self.by_base.get_mut(&base) {
+            Some(block) if block.id == id => Some(block),
+            _ => self.fading.get_mut(&id),
+        }
+    }
+
     pub fn insert(&mut self, block: Block) {
         self.by_base.insert(block.base, block);
     }
@@ -180,6 +192,7 @@ impl World {
             sync_memops: kind == Kind::Managed,
             flags: 0,
             freeing: false,
+            absent: false,
             access: BTreeMap::new(),
         });
         base
@@ -329,6 +342,7 @@ impl World {
             // Its place and its share of the pool are another's by now.
             self.note_end(&block);
             self.poison(&block);
+            self.graph_block_ended(id);
             return;
         }
         if self.blocks.any(base).is_none_or(|block| block.id != id) {
@@ -344,6 +358,10 @@ impl World {
             Kind::Pool => {
                 self.poison(&block);
                 self.pool_block_ended(block.source, block.size);
+            }
+            Kind::Graph => {
+                self.poison(&block);
+                self.graph_block_ended(id);
             }
             Kind::Pinned | Kind::Registered => self.pinned_bytes -= block.size,
             Kind::Managed | Kind::Imported | Kind::RegisteredAlias | Kind::Mapping => {}
@@ -373,7 +391,9 @@ impl World {
         match block.kind {
             Kind::Default | Kind::Imported => self.reaches(accessing, block.context, block.device),
             Kind::Pool => self.pool_access(block.source, accessing.device) & 1 != 0,
-            Kind::Mapping => block.access.get(&accessing.device).is_some_and(|flags| flags & 1 != 0),
+            Kind::Mapping | Kind::Graph => {
+                block.access.get(&accessing.device).is_some_and(|flags| flags & 1 != 0)
+            }
             Kind::Managed => self.devices[accessing.device].gpu.has(crate::attribute::MANAGED_MEMORY),
             Kind::Pinned | Kind::Registered | Kind::RegisteredAlias => true,
         }
@@ -382,7 +402,7 @@ impl World {
     /// The contents behind a device address where no block lives, as a late access would find them.
     pub fn place_of_dead(&self, address: u64) -> Option<Place> {
         let mut spaces = self.devices.iter().flat_map(|device| [&device.space, &device.pool_space]);
-        spaces.find_map(|space| space.at(address)).map(Place::from)
+        spaces.find_map(|space| space.at(address)).map(Place::from).or_else(|| self.graph_place(address))
     }
 
     /// Whether the address lies where only the driver gives out memory.

@@ -159,6 +159,7 @@ fn text_of(block: &Block) -> String {
         Kind::Managed => "managed memory",
         Kind::Mapping => "mapped memory",
         Kind::Imported => "imported memory",
+        Kind::Graph => "graph memory",
     };
     format!("{kind} at {:#x} ({} bytes)", block.base, block.size)
 }
@@ -386,7 +387,10 @@ impl World {
     }
 
     /// The turn of an allocation has come.
-    pub fn arrive(&mut self, id: u64) {
+    pub fn arrive(&mut self, base: u64, id: u64) {
+        if let Some(block) = self.blocks.of_mut(base, id) {
+            block.absent = false;
+        }
         if let Some(history) = self.order.blocks.get_mut(&id) {
             history.absent = false;
         }
@@ -403,6 +407,9 @@ impl World {
                     "{block}: the {what} on stream {number} ran before its allocation on stream {other}; nothing orders \
                      stream {number} behind stream {other}"
                 ));
+            } else if self.blocks.of(base, id).is_some_and(|block| block.absent) {
+                let block = self.text_of_block(base, id);
+                self.violation(format!("{block}: the {what} on stream {number} ran before it was mapped"));
             }
             return true;
         }

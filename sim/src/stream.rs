@@ -147,6 +147,7 @@ impl World {
 
     /// Takes a stream's handle away; its work still gets done.
     pub fn destroy_stream(&mut self, number: u64) {
+        self.leave_capture(number);
         if let Some(stream) = self.streams.get_mut(&number) {
             let handle = std::mem::take(&mut stream.handle);
             let idle = stream.idle();
@@ -160,13 +161,15 @@ impl World {
     /// Forgets a stream and the work in it, as the end of a context does; its handle is left without a stream. Pool memory
     /// outlives that, so allocations and frees that were waiting are still made.
     pub fn orphan_stream(&mut self, number: u64) {
+        self.leave_capture(number);
         if let Some(stream) = self.drop_stream(number) {
             self.busy.retain(|other| *other != number);
             self.update_fence();
             for queued in stream.queue {
                 match queued.work {
-                    Work::Allocate { id, .. } => self.arrive(id),
+                    Work::Allocate { base, id } => self.arrive(base, id),
                     Work::Free { base, id } => self.finish_free(base, id),
+                    Work::Launched { exec } => self.launch_ended(exec),
                     _ => {}
                 }
             }
@@ -318,8 +321,8 @@ impl Session {
         codes::INVALID_HANDLE
     }
 
-    /// Submits work to a stream; runs it at once if nothing stands before it.
-    pub fn submit(&mut self, number: u64, mut after: Vec<Mark>, work: Work) {
+    /// Puts work into a stream's queue; runs it at once if nothing stands before it.
+    pub fn enqueue(&mut self, number: u64, mut after: Vec<Mark>, work: Work) {
         self.note_order(number, &after, &work);
         after.retain(|mark| !self.reached(*mark));
         let now = !self.deferred() && self.busy.is_empty() && after.is_empty();

@@ -264,7 +264,7 @@ pub extern "C" fn cuCtxGetLimit(value: Out<usize>, which: u32) -> u32 {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuCtxSetLimit(which: u32, value: usize) -> u32 {
-    static E: Entry = Entry::new("cuCtxSetLimit");
+    static E: Entry = Entry::guarded("cuCtxSetLimit");
     call(&E, [u64::from(which), value as u64], |session| {
         let index = limit_index(which)?;
         let handle = session.current()?.handle;
@@ -309,6 +309,7 @@ pub extern "C" fn cuCtxGetStreamPriorityRange(least: Out<i32>, greatest: Out<i32
 fn synchronize(session: &mut crate::call::Session, handle: u64) -> Result<(), Code> {
     let context = session.context(handle)?;
     let (id, device) = (context.id, context.device);
+    session.no_capture_in(id)?;
     let ends = session.ends(|stream| stream.context_id == id);
     session.wait_for(&ends);
     session.release_pools(device);
@@ -340,12 +341,13 @@ pub extern "C" fn cuCtxRecordEvent(context: u64, event: u64) -> u32 {
         if session.event(event)?.context_id != id {
             return Err(codes::INVALID_HANDLE);
         }
+        session.no_capture_in(id)?;
         let marks = session.ends(|stream| stream.context_id == id);
         let generation = session.fresh_id();
         let done = marks.iter().all(|mark| session.reached(*mark));
         let event = session.events.get_mut(event).ok_or(codes::INVALID_HANDLE)?;
         let reached = done.then(std::time::Instant::now);
-        *event = Event { recorded: true, marks, generation, reached, ..*event };
+        *event = Event { recorded: true, marks, generation, reached, captured: None, ..*event };
         Ok(())
     })
 }
@@ -357,7 +359,9 @@ pub extern "C" fn cuCtxWaitEvent(context: u64, event: u64) -> u32 {
     call(&E, [context, event], |session| {
         let context = named(session, context)?;
         let id = session.context(context)?.id;
+        session.no_capture_in(id)?;
         let marks = session.event(event)?.marks.clone();
+        session.ask_event(event, true)?;
         let mut streams: Vec<u64> = session
             .streams
             .values()
