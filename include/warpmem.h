@@ -44,6 +44,9 @@
 extern "C" {
 #endif
 
+/* Types that are named before the chapter that describes them. */
+typedef struct warp_graph warp_graph;
+
 /* ================================================================================================
  * Status and errors
  *
@@ -571,7 +574,8 @@ warp_status warp_stream_wrap_with(warp_device *device,
  *
  * @param stream  a stream of warp_stream_create() or warp_stream_wrap(); NULL does nothing.
  * @return WARP_ERROR_INVALID_ARGUMENT for a device's default stream; WARP_ERROR_ILLEGAL_IN_CAPTURE for a stream of
- *     warp_stream_create() that is being captured, which goes on unharmed.
+ *     warp_stream_create() that is being captured, and for any stream on which a capture of warp_capture_begin() goes on
+ *     or is paused, which goes on unharmed.
  */
 warp_status warp_stream_release(warp_stream *stream);
 
@@ -1506,6 +1510,290 @@ warp_status warp_array_transpose(warp_array *array, int32_t rank, const int32_t 
  *     has no whole number of them; WARP_ERROR_NOT_SUPPORTED when the last dimension has gaps.
  */
 warp_status warp_array_reinterpret(warp_array *array, warp_dtype dtype, warp_array **out);
+
+/* ================================================================================================
+ * Captures
+ *
+ * While a stream is captured, what is put on it is recorded instead of run, and becomes a graph. An allocation of pool
+ * memory is recorded too: its address is known at once, the memory comes into being in each run. A free in the capture is
+ * recorded behind everything that used the block, on whichever stream, and what it frees is used again by later
+ * allocations of the same capture. A block that is not freed in its capture lasts: it can be used once the graph was
+ * launched, and is freed like any other block, before or after the graph is released.
+ *
+ * Nothing of this library breaks a capture. What cannot be recorded (plain, managed and page-locked memory, waiting,
+ * queries) is refused with WARP_ERROR_ILLEGAL_IN_CAPTURE before the driver sees it, and the capture goes on. Other
+ * threads allocate, free and query as usual, in every mode; what cannot be done before the end of a capture is done
+ * afterwards, however it ends.
+ *
+ * A graph keeps what calls of this library recorded: blocks that are freed meanwhile are given back when the graph, and
+ * every run of it, is gone. What kernels use that the caller launches is the caller's to name: warp_graph_retain().
+ * ================================================================================================ */
+
+/**
+ * Which calls are forbidden while a capture goes on. Calls of this library are made so that no mode forbids them.
+ */
+typedef int32_t warp_capture_mode;
+
+/** Unsafe calls of any thread are forbidden. */
+#define WARP_CAPTURE_GLOBAL 0
+/** Unsafe calls of the capturing thread are forbidden. What is usually wanted. */
+#define WARP_CAPTURE_THREAD_LOCAL 1
+/** None are, and another thread may end the capture. */
+#define WARP_CAPTURE_RELAXED 2
+
+/**
+ * The graph will be a part of another, the body of a conditional node or a child: such graphs must not allocate, so
+ * allocations are refused while it is captured, and not only when the outer graph is made.
+ */
+#define WARP_CAPTURE_NO_ALLOCATIONS 1u
+
+/** How a capture should be. All zero but struct_size is the default. */
+typedef struct warp_capture_options {
+    /** sizeof(warp_capture_options), set by the caller. */
+    size_t struct_size;
+    /**
+     * A CUgraph to capture into, which stays the caller's, such as the body of a conditional node; NULL for a graph of
+     * the capture's own.
+     */
+    void *native_graph;
+    /** WARP_CAPTURE_… bits. */
+    uint32_t flags;
+    /** Zero. */
+    uint32_t reserved;
+} warp_capture_options;
+
+/** Whether a stream is captured. */
+typedef int32_t warp_capture_state;
+
+/** It is not. */
+#define WARP_CAPTURE_STATE_NONE 0
+/** What is put on it is recorded. */
+#define WARP_CAPTURE_STATE_ACTIVE 1
+/** A call of other code broke the capture; it has to be ended, and there will be no graph. */
+#define WARP_CAPTURE_STATE_INVALIDATED 2
+/** Its capture is paused, and what is put on it runs. */
+#define WARP_CAPTURE_STATE_PAUSED 3
+
+/** What is known of the capture of a stream. */
+typedef struct warp_capture_info {
+    /** sizeof(warp_capture_info), set by the caller. */
+    size_t struct_size;
+    /** The driver's number of the capture, and of the graph that comes of it; 0 for none. */
+    uint64_t id;
+    /** Id of the stream that it began on, where it is ended; 0 when the library does not know it. */
+    uint64_t origin_stream_id;
+    /** Is it, or is it not? */
+    warp_capture_state state;
+    /** The mode; -1 for captures that other code began. */
+    warp_capture_mode mode;
+    /** Was it begun by warp_capture_begin()? */
+    uint8_t is_owned;
+} warp_capture_info;
+
+/**
+ * Begins to capture a stream. Streams that wait for its work take part in the capture from then on. It is ended on
+ * the same stream and, unless it is relaxed, by the same thread.
+ *
+ * @param stream  a stream of a GPU, not the legacy default stream; NULL for the current one of the default device.
+ * @param mode  WARP_CAPTURE_…
+ * @return WARP_ERROR_ILLEGAL_IN_CAPTURE when the stream is captured already or its capture is paused;
+ *     WARP_ERROR_INVALID_ARGUMENT for an unknown mode and the legacy stream; WARP_ERROR_NOT_SUPPORTED for the CPU, and
+ *     with drivers before 12.3.
+ */
+warp_status warp_capture_begin(warp_stream *stream, warp_capture_mode mode);
+
+/**
+ * As warp_capture_begin(), with options.
+ *
+ * @param stream  a stream of a GPU, not the legacy default stream; NULL for the current one of the default device.
+ * @param mode  WARP_CAPTURE_…
+ * @param options  how it should be; NULL for the defaults.
+ * @return As warp_capture_begin(); WARP_ERROR_INVALID_ARGUMENT for unknown flags.
+ */
+warp_status warp_capture_begin_with(warp_stream *stream,
+                                    warp_capture_mode mode,
+                                    const warp_capture_options *options);
+
+/**
+ * Takes note of a capture that other code began on the stream and will end, so that warp_capture_end() can tell the
+ * library that it is about to. Without it the library takes note at the first allocation or copy in the capture.
+ * The graph stays the other code's: it launches and destroys it, and blocks of its memory are given back when it has.
+ * To be called by the thread that captures.
+ *
+ * @param stream  a stream that is being captured; NULL for the current one of the default device.
+ * @param flags  WARP_CAPTURE_NO_ALLOCATIONS or 0.
+ * @return WARP_ERROR_INVALID_ARGUMENT when the stream is not being captured; WARP_ERROR_ILLEGAL_IN_CAPTURE when its
+ *     capture is known already, or broken.
+ */
+warp_status warp_capture_adopt(warp_stream *stream, uint32_t flags);
+
+/**
+ * Ends the capture that began on the stream. Streams that take part in it and were not joined are joined first. When
+ * this fails the capture is gone all the same, unless the message says that it goes on: the stream is an ordinary one
+ * again, blocks allocated in the capture never come into being and can be freed, and the next capture works.
+ *
+ * @param stream  the stream that the capture began on; NULL for the current one of the default device.
+ * @param out  the graph, to be given back with warp_graph_release(); NULL for a capture that was adopted, which other
+ *     code ends after this call, or that was captured into a graph of the caller's.
+ * @return WARP_ERROR_INVALID_ARGUMENT without a capture, and on a stream that only takes part in one;
+ *     WARP_ERROR_ILLEGAL_IN_CAPTURE on another thread than the one that began it (it goes on), and for a capture that
+ *     other code broke.
+ */
+warp_status warp_capture_end(warp_stream *stream, warp_graph **out);
+
+/**
+ * Gives up the capture that began on the stream. Blocks allocated in it never come into being and can be freed.
+ *
+ * @param stream  the stream that the capture began on; NULL for the current one of the default device.
+ * @return As warp_capture_end(); WARP_ERROR_INVALID_ARGUMENT for a capture that was adopted.
+ */
+warp_status warp_capture_abandon(warp_stream *stream);
+
+/**
+ * Stops capturing for a while: what is put on the stream runs. Streams that take part and were not joined are joined
+ * first, and do not take part afterwards. Blocks of the capture that are freed meanwhile are freed in the graph.
+ *
+ * @param stream  the stream that the capture began on; NULL for the current one of the default device.
+ * @return As warp_capture_end(); WARP_ERROR_ILLEGAL_IN_CAPTURE when it is paused already; WARP_ERROR_NOT_SUPPORTED for
+ *     a capture that was adopted.
+ */
+warp_status warp_capture_pause(warp_stream *stream);
+
+/**
+ * Goes on with a paused capture, behind what was recorded before.
+ *
+ * @param stream  the stream that the capture began on; NULL for the current one of the default device.
+ * @return WARP_ERROR_ILLEGAL_IN_CAPTURE when it is not paused.
+ */
+warp_status warp_capture_resume(warp_stream *stream);
+
+/**
+ * Tells whether and how a stream is captured. Does no harm to a capture, of any thread.
+ *
+ * @param stream  the stream; NULL for the current one of the default device.
+ * @param out  filled as far as its struct_size goes.
+ * @return WARP_ERROR_ILLEGAL_IN_CAPTURE for the legacy default stream while a blocking stream of its device is captured.
+ */
+warp_status warp_capture_query_info(warp_stream *stream, warp_capture_info *out);
+
+/* ================================================================================================
+ * Graphs
+ *
+ * What was captured, to be run as a whole, as often as wanted. A graph owns the memory that its capture allocated: each
+ * launch makes it anew at the same addresses, and frees first what the last run left. Blocks that were not freed in the
+ * capture are the caller's to free, at any time; the memory goes back when nobody can use it any more, neither the caller
+ * nor a run of the graph.
+ * ================================================================================================ */
+
+/** A graph. Good until it is released or the library is shut down. */
+struct warp_graph;
+
+/** What is known of a graph. */
+typedef struct warp_graph_info {
+    /** sizeof(warp_graph_info), set by the caller. */
+    size_t struct_size;
+    /** The device that it was captured on; NULL when that is no longer in the table. */
+    warp_device *device;
+    /** The CUgraph. It is this library's to destroy. */
+    void *native_graph;
+    /** The CUgraphExec; NULL before the first launch. It is this library's to destroy. */
+    void *native_exec;
+    /** The number that its capture had. */
+    uint64_t id;
+    /** Blocks that its capture allocated and that are not freed yet. */
+    uint64_t block_count;
+    /** Was it launched? */
+    uint8_t is_launched;
+} warp_graph_info;
+
+/**
+ * What graphs hold of a GPU's memory, in bytes. Memory that is not in use any more is held for the next runs until it
+ * is trimmed.
+ */
+typedef struct warp_graph_memory_info {
+    /** sizeof(warp_graph_memory_info), set by the caller. */
+    size_t struct_size;
+    /** Bytes that are associated with graphs now. */
+    uint64_t used;
+    /** The most of that since the last reset. */
+    uint64_t used_high;
+    /** Bytes that are reserved for graphs now. */
+    uint64_t reserved;
+    /** The most of that since the last reset. */
+    uint64_t reserved_high;
+} warp_graph_memory_info;
+
+/**
+ * Runs a graph in the order of a stream. The first launch makes it ready for that, which takes longer. On a stream that
+ * is being captured the graph becomes a part of that capture. Runs of one graph never overlap. Any thread.
+ *
+ * @param graph  the graph.
+ * @param stream  a stream of its device; NULL for the current one.
+ * @return WARP_ERROR_INVALID_ARGUMENT for a stream of another device; WARP_ERROR_ILLEGAL_IN_CAPTURE on a stream that
+ *     is captured, for a graph that allocates (the capture goes on); WARP_ERROR_OUT_OF_MEMORY when its memory cannot be
+ *     made, after waiting for frees that are pending: nothing ran.
+ */
+warp_status warp_graph_launch(warp_graph *graph, warp_stream *stream);
+
+/**
+ * Has the graph keep a block of this library: when it is freed, it is given back only when the graph is released and no
+ * run of it goes on. For what kernels use that the caller launched in the capture; while the capture goes on,
+ * warp_pointer_record_stream() does the same.
+ *
+ * @param graph  the graph.
+ * @param ptr  any address in the block.
+ * @return WARP_ERROR_UNKNOWN_POINTER for an address that is in no live block.
+ */
+warp_status warp_graph_retain(warp_graph *graph, const void *ptr);
+
+/**
+ * Has the graph keep the memory of an array, wrapped memory with a deleter included: the deleter is called, or the
+ * block given back, when the graph is released, no run of it goes on and the array is released. The array's handle is
+ * still the caller's to release.
+ *
+ * @param graph  the graph.
+ * @param array  the array.
+ * @return WARP_ERROR_UNKNOWN_POINTER when the array's memory was freed by its address.
+ */
+warp_status warp_graph_retain_array(warp_graph *graph, const warp_array *array);
+
+/**
+ * Gives a graph back. The handle is stale at once; runs go on to their end, and blocks that its capture allocated and
+ * that are not freed stay as they are. Does not wait. Any thread, also while something is captured.
+ *
+ * @param graph  a graph; NULL does nothing.
+ */
+warp_status warp_graph_release(warp_graph *graph);
+
+/**
+ * Describes a graph. Cheap.
+ *
+ * @param graph  the graph.
+ * @param out  filled as far as its struct_size goes.
+ */
+warp_status warp_graph_get_info(const warp_graph *graph, warp_graph_info *out);
+
+/**
+ * Asks what graphs, of anybody in the process, hold of a GPU's memory. It is apart from that of the pools.
+ *
+ * @param device  a CUDA device; NULL for the default.
+ * @param out  filled as far as its struct_size goes.
+ */
+warp_status warp_graph_query_memory(warp_device *device, warp_graph_memory_info *out);
+
+/**
+ * Gives back what graphs hold of a GPU's memory and neither a run nor a block uses.
+ *
+ * @param device  a CUDA device; NULL for the default.
+ */
+warp_status warp_graph_trim_memory(warp_device *device);
+
+/**
+ * Brings the high marks of graph memory down to what is so now.
+ *
+ * @param device  a CUDA device; NULL for the default.
+ */
+warp_status warp_graph_reset_memory_high(warp_device *device);
 
 #ifdef __cplusplus
 } /* extern "C" */

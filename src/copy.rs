@@ -1,6 +1,7 @@
 //! Filling and copying ranges of bytes, wherever they live.
 
-use crate::alloc::{self, Kind};
+use crate::alloc::{self, Block, Kind};
+use crate::capture::{self, Graph, Keep};
 use crate::device::{self, Device};
 use crate::driver::{Driver, FillValue, MemoryClass};
 use crate::error::{Result, fail};
@@ -14,6 +15,8 @@ struct End {
     /// The GPU whose memory it is, managed memory's home included; `None` for host memory.
     gpu: Option<&'static Device>,
     reach: Reach,
+    /// The block of this library that it lies in.
+    block: Option<Block>,
 }
 
 /// From where the driver's plain copy reaches memory.
@@ -57,14 +60,14 @@ impl End {
                 Kind::CudaMempool => Reach::Granted,
                 _ => Reach::Anywhere,
             };
-            return Ok(End { address, gpu, reach });
+            return Ok(End { address, gpu, reach, block: Some(block) });
         }
         End::find_foreign(address, size, what)
     }
 
     #[cold]
     fn find_foreign(address: u64, size: u64, what: &str) -> Result<End> {
-        let host = End { address, gpu: None, reach: Reach::Anywhere };
+        let host = End { address, gpu: None, reach: Reach::Anywhere, block: None };
         let Ok(driver) = runtime::driver() else { return Ok(host) };
         let facts = driver.pointer_facts(address).map_err(|f| driver.error(f))?;
         if matches!(facts.class, MemoryClass::Unknown | MemoryClass::Host) {
@@ -91,16 +94,37 @@ impl End {
             MemoryClass::Pool | MemoryClass::Mapping | MemoryClass::Graph => Reach::Granted,
             _ => Reach::Anywhere,
         };
-        Ok(End { address, gpu: Some(gpu), reach })
+        Ok(End { address, gpu: Some(gpu), reach, block: None })
+    }
+
+    /// Notes that work on the stream uses it, or runs of the graph that the stream is captured into. An error when it does
+    /// not exist yet.
+    fn note_use(&self, stream: &Entered<Stream>, graph: Option<&Entered<Graph>>) -> Result<()> {
+        let Some(block) = self.block else { return Ok(()) };
+        block.require_existing(graph)?;
+        match graph {
+            Some(graph) => alloc::record_use_by(self.address, graph),
+            None => {
+                alloc::record_use(self.address, stream);
+                Ok(())
+            }
+        }
     }
 }
 
 /// Copies `size` bytes. Between host memory it has happened when this returns; else it happens in the order of
 /// the stream: the one given, else the current one of the destination's GPU, else of the source's; a GPU that only
 /// lends its name to managed memory comes last.
-pub fn copy(dest: u64, src: u64, size: u64, stream: Option<&Entered<Stream>>) -> Result<()> {
+///
+/// On a stream that is captured it is recorded, and happens in every run of the graph, which is given.
+pub fn copy(
+    dest: u64,
+    src: u64,
+    size: u64,
+    stream: Option<&Entered<Stream>>,
+) -> Result<Option<Entered<Graph>>> {
     if size == 0 {
-        return Ok(());
+        return Ok(None);
     }
     let dest = End::find(dest, size, "the destination")?;
     let src = End::find(src, size, "the source")?;
@@ -116,7 +140,7 @@ pub fn copy(dest: u64, src: u64, size: u64, stream: Option<&Entered<Stream>>) ->
             );
         }
         copy_host(dest.address, src.address, size);
-        return Ok(());
+        return Ok(None);
     };
     let mut current = None;
     let stream = take_stream(stream, home, &mut current)?;
@@ -133,21 +157,52 @@ pub fn copy(dest: u64, src: u64, size: u64, stream: Option<&Entered<Stream>>) ->
     }
     let driver = device.require_cuda("a copy")?;
     let _context = device.enter(driver)?;
-    stream.refuse_capture(driver, "a copy")?;
+    let capturing = stream.is_capturing(driver).map_err(|f| device.error(driver, f))?;
     alloc::poll();
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+    let graph = if capturing { capture::of_stream(driver, stream)? } else { None };
     // Before: a call that fails half-way has used it all the same.
-    alloc::record_use(dest.address, stream);
-    alloc::record_use(src.address, stream);
+    dest.note_use(stream, graph.as_ref())?;
+    src.note_use(stream, graph.as_ref())?;
     match (dest.gpu, src.gpu) {
         (Some(to), Some(from)) if !std::ptr::eq(to, from) && needs_peer_copy(dest.reach, src.reach) => {
+            if capturing {
+                return record_peer_copy(driver, (&dest, to), (&src, from), size, stream).map(|()| graph);
+            }
             let ends = ((dest.address, to.context(driver)?), (src.address, from.context(driver)?));
             driver.copy_peer(ends.0, ends.1, size as usize, stream.native())
         }
         _ => driver.copy(dest.address, src.address, size as usize, stream.native()),
     }
     .map_err(|f| device.error(driver, f).context("a copy"))?;
-    Ok(())
+    Ok(graph)
+}
+
+/// Records a copy between two GPUs. The driver has no peer copy in a capture, only the plain one, which the GPU of the
+/// current context makes: that has to reach both ends, so it is the destination's or else the source's. A refusal leaves
+/// the capture alone.
+#[cold]
+fn record_peer_copy(
+    driver: &'static Driver,
+    (dest, to): (&End, &'static Device),
+    (src, from): (&End, &'static Device),
+    size: u64,
+    stream: &Entered<Stream>,
+) -> Result<()> {
+    for device in [to, from] {
+        let _context = device.enter(driver)?;
+        match driver.copy(dest.address, src.address, size as usize, stream.native()) {
+            Ok(()) => return Ok(()),
+            Err(f) if f.is_invalid_value() => {}
+            Err(f) => return Err(stream.device().error(driver, f).context("a copy")),
+        }
+    }
+    fail!(
+        AccessDenied,
+        "a copy of {size} bytes from \"{}\" to \"{}\" cannot be recorded: both ends are pool memory, and neither GPU may touch the other's pool; either let one before the capture begins (cuMemPoolSetAccess), or allocate one end before it with WARP_MEMORY_CUDA_DEVICE; the capture goes on",
+        from.alias(),
+        to.alias()
+    )
 }
 
 /// Between two GPUs: whether the copy must name both contexts. What a pool has given to nobody else is out of a
@@ -187,20 +242,30 @@ fn take_stream<'a>(
 
 /// Fills `size` bytes with repetitions of a pattern of the caller's, given by its address and length, which divides the
 /// size. Host memory is filled when this returns; device memory, managed memory included, in the order of the stream.
-pub fn fill(dest: u64, size: u64, pattern: (u64, u64), stream: Option<&Entered<Stream>>) -> Result<()> {
+pub fn fill(
+    dest: u64,
+    size: u64,
+    pattern: (u64, u64),
+    stream: Option<&Entered<Stream>>,
+) -> Result<Option<Entered<Graph>>> {
     let (source, length) = pattern;
     if length == 0 || !size.is_multiple_of(length) {
         fail!(InvalidArgument, "{size} bytes are no whole number of patterns of {length} bytes");
     }
     if size == 0 {
-        return Ok(());
+        return Ok(None);
     }
     let dest = End::find(dest, size, FILLED)?;
     fill_end(dest, Runs::whole(size), &read_pattern(source, length)?, stream)
 }
 
 /// As `fill`, with a pattern that is in no memory of a caller's.
-pub fn fill_with(dest: u64, size: u64, pattern: &[u8], stream: Option<&Entered<Stream>>) -> Result<()> {
+pub fn fill_with(
+    dest: u64,
+    size: u64,
+    pattern: &[u8],
+    stream: Option<&Entered<Stream>>,
+) -> Result<Option<Entered<Graph>>> {
     fill_runs(dest, size, Runs::whole(size), pattern, stream)
 }
 
@@ -234,7 +299,7 @@ pub fn fill_runs(
     runs: Runs<impl Iterator<Item = u64>>,
     pattern: &[u8],
     stream: Option<&Entered<Stream>>,
-) -> Result<()> {
+) -> Result<Option<Entered<Graph>>> {
     if pattern.is_empty() || !runs.size.is_multiple_of(pattern.len() as u64) {
         fail!(
             InvalidArgument,
@@ -244,7 +309,7 @@ pub fn fill_runs(
         );
     }
     if span == 0 {
-        return Ok(());
+        return Ok(None);
     }
     fill_end(End::find(dest, span, FILLED)?, runs, pattern, stream)
 }
@@ -254,7 +319,7 @@ fn fill_end(
     runs: Runs<impl Iterator<Item = u64>>,
     pattern: &[u8],
     stream: Option<&Entered<Stream>>,
-) -> Result<()> {
+) -> Result<Option<Entered<Graph>>> {
     let Some(home) = dest.gpu else {
         if let Some(stream) = stream.filter(|s| s.device().is_cuda()) {
             fail!(
@@ -266,7 +331,7 @@ fn fill_end(
         for offset in runs.offsets {
             fill_host(dest.address + offset, runs.size, pattern);
         }
-        return Ok(());
+        return Ok(None);
     };
     if runs.count > MOST_RUNS_ON_A_GPU {
         fail!(
@@ -282,13 +347,39 @@ fn fill_end(
     let device = stream.device();
     let driver = device.require_cuda("a fill")?;
     let _context = device.enter(driver)?;
-    stream.refuse_capture(driver, "a fill")?;
+    let capturing = stream.is_capturing(driver).map_err(|f| device.error(driver, f))?;
     alloc::poll();
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+    let graph = if capturing { capture::of_stream(driver, stream)? } else { None };
     // Before: a fill that fails half-way has used it all the same.
-    alloc::record_use(dest.address, stream);
-    fill_device_runs(driver, dest.address, runs, pattern, stream)
-        .map_err(|f| device.error(driver, f).context("a fill"))
+    dest.note_use(stream, graph.as_ref())?;
+    let lasting = graph.as_ref().map(|graph| lasting_pattern(pattern, graph));
+    fill_device_runs(driver, dest.address, runs, lasting.unwrap_or(pattern), stream)
+        .map_err(|f| device.error(driver, f).context("a fill"))?;
+    Ok(graph)
+}
+
+/// Bytes that runs of a graph read.
+struct Lasting(Box<[u8]>);
+
+impl Keep for Lasting {
+    fn give_back(self: Box<Self>) {
+        drop(self.0);
+    }
+
+    fn forget(self: Box<Self>) {
+        self.give_back();
+    }
+}
+
+/// A copy of the pattern that lasts as long as the graph, since every run of it reads it anew.
+fn lasting_pattern<'a>(pattern: &[u8], graph: &'a Entered<Graph>) -> &'a [u8] {
+    let bytes: Box<[u8]> = pattern.into();
+    // SAFETY: the bytes stay where they are while their box moves, and the graph keeps it for longer than its guard lives.
+    let lasting = unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) };
+    // A graph that is over at once records nothing.
+    std::mem::forget(graph.keep(Box::new(Lasting(bytes))));
+    lasting
 }
 
 fn fill_device_runs(

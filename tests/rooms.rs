@@ -12,6 +12,7 @@ const LONGEST_FILE: usize = 700;
 const C_INSIDE: &[(&str, &str)] = &[
     ("src/runtime.rs", "the handler that the C library calls when the process exits"),
     ("src/thread.rs", "the handler that the C library calls when a thread ends"),
+    ("src/capture/gone.rs", "the handler that the driver calls when a graph is gone"),
     ("src/config.rs", "secure_getenv, which the libc crate does not declare"),
 ];
 

@@ -10,6 +10,8 @@
  *   WARPSIM_TOPOLOGY   the machine, as for warpsim_set_topology
  *   WARPSIM_FAIL       planned failures, entry:nth:code[,entry:nth:code...], e.g. cuMemAlloc_v2:3:2
  *   WARPSIM_LOG        lines kept by the call log (default 8192; 0 switches it off)
+ *   WARPSIM_SEED       the schedule, as for warpsim_schedule (default 0)
+ *   WARPSIM_RACES      1: as warpsim_races(1)
  */
 #ifndef WARPSIM_H
 #define WARPSIM_H
@@ -104,6 +106,44 @@ void warpsim_release_all(void);
  * managed and page-locked memory. */
 void warpsim_auto_release(uint8_t on);
 
+/* ---- The schedule --------------------------------------------------------------------------------------------------
+ *
+ * Seed 0 is the eager schedule: work is done in the call that submits it, unless a held stream stands before it. With any
+ * other seed work is only queued, and every driver call first runs some of it: often none, sometimes much, always in an
+ * order that streams, events and the legacy stream's rules allow, and with streams that lag far behind others. A call that
+ * waits runs what it waits for, in random order and with other work between. The same seed and the same single-threaded
+ * program give the same run.
+ *
+ * Nothing runs between calls: a loop of cuStreamQuery or cuEventQuery comes to an end, but a program that waits for a host
+ * function, or for memory to change, without a driver call needs warpsim_run. Host functions run in the thread whose call
+ * happens to run them.
+ *
+ * A pool allocation has its turn in its stream too, and half of those that can are given the address of a block whose
+ * cuMemFreeAsync is queued where this one comes after it: in the same stream, or by events.
+ */
+
+/* Chooses the schedule; the best time is before cuInit. What is queued when 0 is chosen runs at once. */
+void warpsim_schedule(uint64_t seed);
+
+/* Runs up to so many pieces of queued work, 0: all that can run. How many there were. */
+uint64_t warpsim_run(uint64_t pieces);
+
+/* Whether missing order is reported as a violation, in whatever order things happened to run: a free that nothing orders
+ * behind a use or the allocation, a use that nothing orders behind the allocation. What the host saw done (a synchronise, a
+ * question answered by "done", a host function) comes before all that any thread submits later. On with a seed, off without,
+ * unless this was called. What really ran too late or too early is always reported. */
+void warpsim_order_checks(uint8_t on);
+
+/* Whether two pieces of work that touch the same bytes, one of them writing, are reported where nothing orders them (off). */
+void warpsim_races(uint8_t on);
+
+/* Faults of a program that a test plants, to see that they are found; a sum of
+ *   1  frees in stream order go to a stream of their own that nothing orders: a free on the wrong stream
+ *   2  cuStreamWaitEvent succeeds and does nothing: a missing join
+ *   4  cuStreamQuery and cuEventQuery answer that all is done: a free too early
+ */
+void warpsim_misorder(uint32_t what);
+
 /* Whether a call with a destroyed stream crashes, as with the real driver (the default), or is an invalid handle. */
 void warpsim_dead_stream_crashes(uint8_t on);
 
@@ -122,16 +162,18 @@ int warpsim_log_contains(const char *text);
 /* Calls of an entry point by its exported name; "*": of all together. Forked children do not count. */
 uint64_t warpsim_call_count(const char *entry);
 
-/* What is alive: blocks by kind (default, pool, pinned, registered, managed, mapping, imported, or "*" for all of
- * them), and objects (physical, reservation, stream, event, mempool, context). */
+/* What is alive: blocks by kind (default, pool, pinned, registered, managed, mapping, imported, graph_block, or "*" for all
+ * of them), and objects (physical, reservation, stream, event, mempool, context, graph, graph_exec, user_object). A
+ * graph_block is memory that a launched graph gave and nothing has freed. A graph that is being captured counts, one that
+ * a node of another graph owns does not. */
 size_t warpsim_live_count(const char *kind);
 uint64_t warpsim_live_bytes(const char *kind);
 
 /* Bytes taken from a device: plain allocations, what pools hold, physical allocations. */
 uint64_t warpsim_device_used(int32_t device);
 
-/* What a program did that a real machine would punish later or not at all: uses of freed memory and of dead
- * streams and events. */
+/* What a program did that a real machine would punish later or not at all: uses of freed memory and of memory that is not
+ * there yet, missing order (warpsim_order_checks, warpsim_races), uses of dead streams and events. */
 size_t warpsim_violation_count(void);
 size_t warpsim_violation_get(size_t index, char *buffer, size_t length);
 

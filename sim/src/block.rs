@@ -17,6 +17,8 @@ pub enum Kind {
     Managed,
     Mapping,
     Imported,
+    /// What a launch of a graph gave.
+    Graph,
 }
 
 /// Where the contents are.
@@ -35,6 +37,14 @@ impl Place {
         match self {
             Place::Store { store, offset } => Place::Store { store, offset: offset + bytes },
             Place::Host(address) => Place::Host(address + bytes),
+        }
+    }
+
+    /// A number that grows with the address; it compares places of one block.
+    pub fn position(self) -> u64 {
+        match self {
+            Place::Store { offset, .. } => offset,
+            Place::Host(address) => address,
         }
     }
 }
@@ -64,6 +74,8 @@ pub struct Block {
     pub flags: u32,
     /// A free is queued; for every question the block is gone already.
     pub freeing: bool,
+    /// The GPU's work that maps it has not run.
+    pub absent: bool,
     /// Access by device, for mappings.
     pub access: BTreeMap<usize, u32>,
 }
@@ -87,6 +99,8 @@ impl Block {
 #[derive(Default)]
 pub struct Blocks {
     by_base: BTreeMap<u64, Block>,
+    /// Blocks whose free is queued and whose place was given to another one already, by number.
+    fading: BTreeMap<u64, Block>,
 }
 
 impl Blocks {
@@ -104,6 +118,27 @@ impl Blocks {
     /// The block that begins at the address, one whose free is queued included.
     pub fn any(&self, base: u64) -> Option<&Block> {
         self.by_base.get(&base)
+    }
+
+    /// The block of this base and number, whatever its state.
+    pub fn of(&self, base: u64, id: u64) -> Option<&Block> {
+        self.by_base.get(&base).filter(|block| block.id == id).or_else(|| self.fading.get(&id))
+    }
+
+    /// Lets go of the place of a block whose free is queued; what is queued for it still finds it by its number.
+    pub fn fade(&mut self, base: u64) -> Option<Slot> {
+        let mut block = self.by_base.remove(&base)?;
+        let slot = block.slot.take();
+        self.fading.insert(block.id, block);
+        slot
+    }
+
+    /// The block of this base and number, to be changed.
+    pub fn of_mut(&mut self, base: u64, id: u64) -> Option<&mut Block> {
+        match self.by_base.get_mut(&base) {
+            Some(block) if block.id == id => Some(block),
+            _ => self.fading.get_mut(&id),
+        }
     }
 
     pub fn insert(&mut self, block: Block) {
@@ -157,6 +192,7 @@ impl World {
             sync_memops: kind == Kind::Managed,
             flags: 0,
             freeing: false,
+            absent: false,
             access: BTreeMap::new(),
         });
         base
@@ -302,10 +338,18 @@ impl World {
 
     /// The end of a block: what it held becomes poison and its address is free for the next.
     pub fn finish_free(&mut self, base: u64, id: u64) {
+        if let Some(block) = self.blocks.fading.remove(&id) {
+            // Its place and its share of the pool are another's by now.
+            self.note_end(&block);
+            self.poison(&block);
+            self.graph_block_ended(id);
+            return;
+        }
         if self.blocks.any(base).is_none_or(|block| block.id != id) {
             return;
         }
         let Some(block) = self.blocks.remove(base) else { return };
+        self.note_end(&block);
         match block.kind {
             Kind::Default => {
                 self.poison(&block);
@@ -314,6 +358,10 @@ impl World {
             Kind::Pool => {
                 self.poison(&block);
                 self.pool_block_ended(block.source, block.size);
+            }
+            Kind::Graph => {
+                self.poison(&block);
+                self.graph_block_ended(id);
             }
             Kind::Pinned | Kind::Registered => self.pinned_bytes -= block.size,
             Kind::Managed | Kind::Imported | Kind::RegisteredAlias | Kind::Mapping => {}
@@ -343,7 +391,9 @@ impl World {
         match block.kind {
             Kind::Default | Kind::Imported => self.reaches(accessing, block.context, block.device),
             Kind::Pool => self.pool_access(block.source, accessing.device) & 1 != 0,
-            Kind::Mapping => block.access.get(&accessing.device).is_some_and(|flags| flags & 1 != 0),
+            Kind::Mapping | Kind::Graph => {
+                block.access.get(&accessing.device).is_some_and(|flags| flags & 1 != 0)
+            }
             Kind::Managed => self.devices[accessing.device].gpu.has(crate::attribute::MANAGED_MEMORY),
             Kind::Pinned | Kind::Registered | Kind::RegisteredAlias => true,
         }
@@ -352,7 +402,7 @@ impl World {
     /// The contents behind a device address where no block lives, as a late access would find them.
     pub fn place_of_dead(&self, address: u64) -> Option<Place> {
         let mut spaces = self.devices.iter().flat_map(|device| [&device.space, &device.pool_space]);
-        spaces.find_map(|space| space.at(address)).map(Place::from)
+        spaces.find_map(|space| space.at(address)).map(Place::from).or_else(|| self.graph_place(address))
     }
 
     /// Whether the address lies where only the driver gives out memory.

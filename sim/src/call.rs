@@ -22,6 +22,8 @@ pub struct Entry {
     pub name: &'static str,
     /// May be called before `cuInit`.
     early: bool,
+    /// A capture may forbid it, wherever it is.
+    guarded: bool,
     count: AtomicU64,
     known: AtomicBool,
     next: AtomicPtr<Entry>,
@@ -32,6 +34,7 @@ impl Entry {
         Entry {
             name,
             early: false,
+            guarded: false,
             count: AtomicU64::new(0),
             known: AtomicBool::new(false),
             next: AtomicPtr::new(ptr::null_mut()),
@@ -41,6 +44,13 @@ impl Entry {
     pub const fn early(name: &'static str) -> Entry {
         let mut entry = Entry::new(name);
         entry.early = true;
+        entry
+    }
+
+    /// One that a capture may forbid although it names no stream.
+    pub const fn guarded(name: &'static str) -> Entry {
+        let mut entry = Entry::new(name);
+        entry.guarded = true;
         entry
     }
 
@@ -186,7 +196,11 @@ pub fn call<const N: usize>(
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         entry.counted();
         let mut session = Session::new(entry.name);
-        let result = admit(entry, &mut session).and_then(|()| body(&mut session));
+        let result = admit(entry, &mut session).and_then(|()| {
+            session.tick();
+            body(&mut session)
+        });
+        session.run_destructors();
         let code = result.err().unwrap_or(codes::SUCCESS);
         let note = session.note.take();
         session.log.add(thread::number(), entry.name, &args, code, note);
@@ -214,7 +228,7 @@ fn admit(entry: &Entry, session: &mut Session) -> Result<(), Code> {
     if !world.initialized && !entry.early {
         return Err(codes::NOT_INITIALIZED);
     }
-    Ok(())
+    if entry.guarded { world.beside_captures() } else { Ok(()) }
 }
 
 /// A result parameter: null, or valid for one write, as the driver's contract says.
@@ -242,6 +256,16 @@ impl<T> Out<T> {
     /// The same address for another type.
     pub fn cast<U>(self) -> Out<U> {
         Out(self.0.cast())
+    }
+
+    /// A null parameter of our own.
+    pub const fn none() -> Out<T> {
+        Out(ptr::null_mut())
+    }
+
+    /// The place so many bytes further on in the caller's struct.
+    pub fn past(self, bytes: u64) -> Out<T> {
+        Out(self.0.wrapping_byte_add(bytes as usize))
     }
 
     /// # Errors
@@ -295,6 +319,11 @@ impl<T: Copy> Out<T> {
 pub struct In<T>(*const T);
 
 impl<T: Copy> In<T> {
+    /// A null parameter of our own.
+    pub const fn none() -> In<T> {
+        In(ptr::null())
+    }
+
     pub fn address(self) -> u64 {
         self.0 as u64
     }

@@ -14,6 +14,7 @@ pub const NO_DEVICE: Code = 100;
 pub const INVALID_DEVICE: Code = 101;
 pub const INVALID_CONTEXT: Code = 201;
 pub const INVALID_HANDLE: Code = 400;
+pub const ILLEGAL_STATE: Code = 401;
 pub const OPERATING_SYSTEM: Code = 304;
 pub const NOT_FOUND: Code = 500;
 pub const NOT_READY: Code = 600;
@@ -27,6 +28,15 @@ pub const HOST_MEMORY_NOT_REGISTERED: Code = 713;
 pub const UNSUPPORTED_LIMIT: Code = 215;
 pub const NOT_PERMITTED: Code = 800;
 pub const NOT_SUPPORTED: Code = 801;
+pub const STREAM_CAPTURE_UNSUPPORTED: Code = 900;
+pub const STREAM_CAPTURE_INVALIDATED: Code = 901;
+pub const STREAM_CAPTURE_MERGE: Code = 902;
+pub const STREAM_CAPTURE_UNMATCHED: Code = 903;
+pub const STREAM_CAPTURE_UNJOINED: Code = 904;
+pub const STREAM_CAPTURE_ISOLATION: Code = 905;
+pub const STREAM_CAPTURE_IMPLICIT: Code = 906;
+pub const CAPTURED_EVENT: Code = 907;
+pub const STREAM_CAPTURE_WRONG_THREAD: Code = 908;
 pub const UNKNOWN: Code = 999;
 
 /// Every code of the 13.0 driver: number, name, text.

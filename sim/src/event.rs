@@ -2,6 +2,7 @@
 use std::time::Instant;
 
 use crate::call::Session;
+use crate::capture::Captured;
 use crate::codes::{self, Code};
 use crate::stream::Mark;
 use crate::world::World;
@@ -25,6 +26,8 @@ pub struct Event {
     /// Number of the last record, so that an older one that is reached late leaves no time.
     pub generation: u64,
     pub reached: Option<Instant>,
+    /// What it stands for if its last record was captured.
+    pub captured: Option<Captured>,
 }
 
 impl Event {
@@ -51,8 +54,22 @@ impl World {
         }
     }
 
-    pub fn event_done(&self, event: &Event) -> bool {
-        event.marks.iter().all(|mark| self.reached(*mark))
+    /// An event is about to be recorded: the number of that record.
+    pub fn begin_record(&mut self, handle: u64) -> Option<u64> {
+        let generation = self.fresh_id();
+        let event = self.events.get_mut(handle)?;
+        event.generation = generation;
+        event.recorded = true;
+        event.reached = None;
+        event.captured = None;
+        Some(generation)
+    }
+
+    /// Says where in streams a record of an event stands.
+    pub fn set_marks(&mut self, handle: u64, marks: Vec<Mark>) {
+        if let Some(event) = self.events.get_mut(handle) {
+            event.marks = marks;
+        }
     }
 
     /// The work of an event record that has come to its turn.

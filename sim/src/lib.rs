@@ -3,22 +3,28 @@
 //! - [`api`]: the exported entry points, one file a chapter of the Driver API, and the control functions.
 //! - `call`: how a call comes in and goes out; `thread`: what belongs to the calling thread.
 //! - `world`: the whole state, under one lock. Its rooms: `topology` and `attribute` (which machine), `context`,
-//!   `stream` (queues and the schedule), `work` (what a piece of queued work does), `event`, `block` (live memory),
-//!   `space` and `reserve` (addresses), `store` (contents), `pool`, `vmm`, `managed`, `share`, `handle`.
+//!   `stream` (queues), `schedule` (what of them runs when), `order` (what precedes what, and what should have),
+//!   `work` (what a piece of queued work does), `event`, `block` (live memory), `space` and `reserve` (addresses), `store` (contents), `pool`, `vmm`, `managed`, `share`, `handle`.
 //! - `codes`, `symbol`: result codes, names of entry points; `record`: the call log; `fault`: ordered failures.
 pub mod api;
 mod attribute;
 mod block;
 mod call;
+mod capture;
 mod codes;
 mod context;
 mod event;
 mod fault;
+mod graph;
+mod graph_memory;
 mod handle;
+mod launch;
 mod managed;
+mod order;
 mod pool;
 mod record;
 mod reserve;
+mod schedule;
 mod share;
 mod space;
 mod store;
@@ -26,6 +32,7 @@ mod stream;
 mod symbol;
 mod thread;
 mod topology;
+mod user_object;
 mod vmm;
 mod work;
 mod world;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use crate::attribute;
 use crate::block::Kind;
 use crate::codes::{self, Code};
-use crate::space::ALIGNMENT;
+use crate::space::{ALIGNMENT, Slot};
 use crate::world::World;
 
 /// How much a pool takes from its device at a time.
@@ -157,16 +157,31 @@ impl World {
         } else {
             (self.host.take(size)?, None)
         };
+        self.enter_pool_block(handle, device, context, slot, base, size);
+        Ok(base)
+    }
+
+    /// Enters a block of a pool and counts it there.
+    pub fn enter_pool_block(
+        &mut self,
+        handle: u64,
+        device: usize,
+        context: u64,
+        slot: Option<Slot>,
+        base: u64,
+        size: u64,
+    ) {
         self.enter(Kind::Pool, device, context, slot, base, size);
         if let Some(block) = self.blocks.at_mut(base) {
             block.source = handle;
         }
-        let pool = self.pool_mut(handle)?;
-        pool.live += rounded;
-        pool.blocks += 1;
-        pool.used += rounded;
-        pool.used_high = pool.used_high.max(pool.used);
-        Ok(base)
+        if let Some(pool) = self.pools.get_mut(handle) {
+            let rounded = size.next_multiple_of(ALIGNMENT);
+            pool.live += rounded;
+            pool.blocks += 1;
+            pool.used += rounded;
+            pool.used_high = pool.used_high.max(pool.used);
+        }
     }
 
     /// A block of the pool is gone.

@@ -31,6 +31,11 @@ fn class(size: u64, unit: u64) -> (usize, u64) {
     ((shift * CLASSES_A_DOUBLING + steps) as usize, (steps << shift) * unit)
 }
 
+/// Whether blocks of these sizes can take each other's place.
+pub fn same_class(a: u64, b: u64) -> bool {
+    class(a, ALIGNMENT).0 == class(b, ALIGNMENT).0
+}
+
 /// An address range that grows in steps, cut into blocks by size class.
 pub struct Space {
     unit: u64,

@@ -1,12 +1,13 @@
 //! Streams and the one place where queued work is run.
 //!
 //! Every stream has a queue. Work is run at once in the calling thread while nothing stands before it (the eager
-//! schedule); behind a held stream it waits. What has to come first is written down as marks, so another schedule only
-//! has to choose among the streams whose next work has all its marks reached.
+//! schedule); behind a held stream it waits. What has to come first is written down as marks, so that the other schedule
+//! (`schedule`) only has to choose among the streams whose next work has all its marks reached.
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::call::{self, Session};
 use crate::codes::{self, Code};
+use crate::order::Line;
 use crate::thread;
 use crate::work::Work;
 use crate::world::World;
@@ -27,6 +28,8 @@ pub enum Role {
     Created,
     Legacy,
     PerThread,
+    /// Of the driver's own, without a handle.
+    Hidden,
 }
 
 /// A piece of work with all that has to come before it, besides what is ahead of it in its stream.
@@ -51,6 +54,8 @@ pub struct Stream {
     queue: VecDeque<Queued>,
     /// A host function of this stream is running without the lock.
     running: bool,
+    /// What came before its work, through time.
+    pub line: Line,
 }
 
 impl Stream {
@@ -58,13 +63,12 @@ impl Stream {
         self.completed == self.submitted
     }
 
-    fn end(&self) -> Mark {
-        Mark { stream: self.number, sequence: self.submitted }
+    pub fn waiting(&self) -> u64 {
+        self.queue.len() as u64
     }
 
-    /// Whether it waits for the legacy stream and the legacy stream for it.
-    fn blocking(&self) -> bool {
-        self.role != Role::Legacy && self.flags & NON_BLOCKING == 0
+    fn end(&self) -> Mark {
+        Mark { stream: self.number, sequence: self.submitted }
     }
 }
 
@@ -79,6 +83,7 @@ impl World {
         let number = self.fresh_id();
         let handle = match role {
             Role::Created => self.stream_handles.insert(|_| number)?,
+            Role::Hidden => 0,
             Role::Legacy => LEGACY,
             Role::PerThread => PER_THREAD,
         };
@@ -95,6 +100,7 @@ impl World {
             completed: 0,
             queue: VecDeque::new(),
             running: false,
+            line: Line::default(),
         };
         self.streams.insert(number, stream);
         Ok(number)
@@ -106,6 +112,14 @@ impl World {
         let context = self.current()?.handle;
         let number = self.add_stream(context, flags, priority, Role::Created)?;
         Ok(self.streams[&number].handle)
+    }
+
+    /// A stream of the driver's own, which is forgotten when its work is done.
+    ///
+    /// # Errors
+    /// The context's state.
+    pub fn add_hidden_stream(&mut self, context: u64, flags: u32) -> Result<u64, Code> {
+        self.add_stream(context, flags, 0, Role::Hidden)
     }
 
     /// The legacy default stream of a context.
@@ -133,49 +147,48 @@ impl World {
 
     /// Takes a stream's handle away; its work still gets done.
     pub fn destroy_stream(&mut self, number: u64) {
+        self.leave_capture(number);
         if let Some(stream) = self.streams.get_mut(&number) {
             let handle = std::mem::take(&mut stream.handle);
             let idle = stream.idle();
             self.stream_handles.remove(handle);
             if idle {
-                self.streams.remove(&number);
+                self.forget_stream(number);
             }
         }
     }
 
-    /// Forgets a stream and the work in it, as the end of a context does; its handle is left without a stream. Frees
-    /// that were waiting are still made.
+    /// Forgets a stream and the work in it, as the end of a context does; its handle is left without a stream. Pool memory
+    /// outlives that, so allocations and frees that were waiting are still made.
     pub fn orphan_stream(&mut self, number: u64) {
-        if let Some(stream) = self.streams.remove(&number) {
+        self.leave_capture(number);
+        if let Some(stream) = self.drop_stream(number) {
             self.busy.retain(|other| *other != number);
             self.update_fence();
             for queued in stream.queue {
-                if let Work::Free { base, id } = queued.work {
-                    self.finish_free(base, id);
+                match queued.work {
+                    Work::Allocate { base, id } => self.arrive(base, id),
+                    Work::Free { base, id } => self.finish_free(base, id),
+                    Work::Launched { exec } => self.launch_ended(exec),
+                    _ => {}
                 }
             }
         }
     }
 
     /// What work submitted now to a stream has to wait for, by the rules of the legacy stream.
-    fn implicit_marks(&self, number: u64) -> Vec<Mark> {
-        let mut marks = Vec::new();
-        let Some(stream) = self.streams.get(&number) else { return marks };
-        for other in self.busy.iter().filter_map(|other| self.streams.get(other)) {
-            let related = other.context_id == stream.context_id && other.number != number;
-            let ordered = match stream.role {
-                Role::Legacy => other.blocking(),
-                _ => stream.blocking() && other.role == Role::Legacy,
-            };
-            if related && ordered && !other.idle() {
-                marks.push(other.end());
-            }
-        }
-        marks
+    pub fn implicit_marks(&self, number: u64) -> Vec<Mark> {
+        let Some(stream) = self.streams.get(&number) else { return Vec::new() };
+        self.ends(|other| World::legacy_order(stream, other))
     }
 
-    /// Places in all streams that satisfy `which`, as far as they have work waiting.
+    /// Places in all streams that satisfy `which`, as far as they have work waiting; where clocks are kept, in those
+    /// too that are done, since what is done is not therefore known to come first.
     pub fn ends(&self, which: impl Fn(&Stream) -> bool) -> Vec<Mark> {
+        if self.tracking() {
+            let used = self.streams.values().filter(|stream| stream.submitted > 0);
+            return used.filter(|stream| which(stream)).map(Stream::end).collect();
+        }
         let busy = self.busy.iter().filter_map(|number| self.streams.get(number));
         busy.filter(|stream| !stream.idle() && which(stream)).map(Stream::end).collect()
     }
@@ -186,16 +199,24 @@ impl World {
         Mark { stream: number, sequence }
     }
 
+    /// Whether the next work of a stream can run.
+    fn can_run(&self, number: u64) -> bool {
+        self.streams.get(&number).is_some_and(|stream| {
+            !stream.running
+                && stream.queue.front().is_some_and(|next| {
+                    !matches!(next.work, Work::Hold) && next.after.iter().all(|mark| self.reached(*mark))
+                })
+        })
+    }
+
     /// A busy stream whose next work can run.
     fn runnable(&self) -> Option<u64> {
-        self.busy.iter().copied().find(|number| {
-            self.streams.get(number).is_some_and(|stream| {
-                !stream.running
-                    && stream.queue.front().is_some_and(|next| {
-                        !matches!(next.work, Work::Hold) && next.after.iter().all(|mark| self.reached(*mark))
-                    })
-            })
-        })
+        self.busy.iter().copied().find(|number| self.can_run(*number))
+    }
+
+    /// All busy streams whose next work can run.
+    pub fn ready(&self) -> Vec<u64> {
+        self.busy.iter().copied().filter(|number| self.can_run(*number)).collect()
     }
 
     fn completed_one(&mut self, number: u64) {
@@ -206,7 +227,7 @@ impl World {
                 let forgotten = stream.handle == 0;
                 self.busy.retain(|other| *other != number);
                 if forgotten {
-                    self.streams.remove(&number);
+                    self.forget_stream(number);
                 }
             }
         }
@@ -222,22 +243,32 @@ impl World {
         true
     }
 
+    /// All that stands before the marks and has not run: up to which piece of work of which streams.
+    pub fn before(&self, marks: &[Mark]) -> BTreeMap<u64, u64> {
+        self.look_before(marks).0
+    }
+
     /// The held streams that stand before the marks.
     fn holds_before(&self, marks: &[Mark]) -> Vec<u64> {
+        self.look_before(marks).1
+    }
+
+    fn look_before(&self, marks: &[Mark]) -> (BTreeMap<u64, u64>, Vec<u64>) {
         let (mut seen, mut found, mut open) = (BTreeMap::new(), Vec::new(), marks.to_vec());
         while let Some(mark) = open.pop() {
             let looked_up_to = seen.entry(mark.stream).or_insert(0);
             let from = std::mem::replace(looked_up_to, (*looked_up_to).max(mark.sequence));
             let Some(stream) = self.streams.get(&mark.stream) else { continue };
             let first = stream.submitted - stream.queue.len() as u64 + 1;
-            for (_, queued) in (first..=mark.sequence).zip(&stream.queue).filter(|(at, _)| *at > from) {
+            let new = from.saturating_sub(first - 1) as usize;
+            for (_, queued) in (first..=mark.sequence).zip(&stream.queue).skip(new) {
                 if matches!(queued.work, Work::Hold) && !found.contains(&mark.stream) {
                     found.push(mark.stream);
                 }
                 open.extend(&queued.after);
             }
         }
-        found
+        (seen, found)
     }
 }
 
@@ -290,18 +321,24 @@ impl Session {
         codes::INVALID_HANDLE
     }
 
-    /// Submits work to a stream; runs it at once if nothing stands before it.
-    pub fn submit(&mut self, number: u64, mut after: Vec<Mark>, work: Work) {
+    /// Puts work into a stream's queue; runs it at once if nothing stands before it.
+    pub fn enqueue(&mut self, number: u64, mut after: Vec<Mark>, work: Work) {
+        self.note_order(number, &after, &work);
         after.retain(|mark| !self.reached(*mark));
-        if self.busy.is_empty() && after.is_empty() && !matches!(work, Work::Hold | Work::Host { .. }) {
+        let now = !self.deferred() && self.busy.is_empty() && after.is_empty();
+        if now && !matches!(work, Work::Hold | Work::Host { .. }) {
             if let Some(stream) = self.streams.get_mut(&number) {
                 stream.submitted += 1;
                 stream.completed += 1;
             }
-            self.run(work);
+            self.run_on(number, work);
+            if self.streams.get(&number).is_some_and(|stream| stream.handle == 0) {
+                self.forget_stream(number);
+            }
             return;
         }
         after.extend(self.implicit_marks(number));
+        after.retain(|mark| !self.reached(*mark));
         if let Some(stream) = self.streams.get_mut(&number) {
             stream.submitted += 1;
             stream.queue.push_back(Queued { after, work });
@@ -313,31 +350,52 @@ impl Session {
         self.pump();
     }
 
-    /// Runs everything that can run.
+    /// Runs everything that can run, unless a seed chooses what runs when.
     pub fn pump(&mut self) {
-        while let Some(number) = self.runnable() {
-            let next = self.streams.get_mut(&number).and_then(|stream| {
-                stream.running = true;
-                stream.queue.pop_front()
-            });
-            match next.map(|queued| queued.work) {
-                Some(Work::Host { function, data }) => {
-                    self.unlocked(|| thread::host_function(|| function(data as usize as *mut libc::c_void)));
-                }
-                Some(work) => self.run(work),
-                None => {}
-            }
-            self.completed_one(number);
-            self.update_fence();
-            call::progress();
+        while !self.deferred()
+            && let Some(number) = self.runnable()
+        {
+            self.run_next(number);
         }
+    }
+
+    /// Runs the next piece of work of a stream that can run.
+    pub fn run_next(&mut self, number: u64) {
+        let next = self.streams.get_mut(&number).and_then(|stream| {
+            stream.running = true;
+            stream.queue.pop_front()
+        });
+        match next.map(|queued| queued.work) {
+            Some(Work::Host { function, data }) => {
+                self.unlocked(|| thread::host_function(|| function(data as usize as *mut libc::c_void)));
+                // It may have told the program how far the stream has come.
+                let reached = self.streams.get(&number).map_or(0, |stream| stream.completed + 1);
+                self.seen(&[Mark { stream: number, sequence: reached }]);
+            }
+            Some(work) => self.run_on(number, work),
+            None => {}
+        }
+        self.completed_one(number);
+        self.update_fence();
+        call::progress();
+    }
+
+    fn run_on(&mut self, number: u64, work: Work) {
+        self.order.running = Some(number);
+        self.run(work);
+        self.order.running = None;
     }
 
     /// Comes back when all marks are reached.
     pub fn wait_for(&mut self, marks: &[Mark]) {
         loop {
-            self.pump();
+            if self.deferred() {
+                self.run_before(marks);
+            } else {
+                self.pump();
+            }
             if marks.iter().all(|mark| self.reached(*mark)) {
+                self.seen(marks);
                 return;
             }
             let holds = if self.auto_release { self.holds_before(marks) } else { Vec::new() };

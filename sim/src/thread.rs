@@ -55,6 +55,11 @@ pub fn pop() -> Option<u64> {
     Some(CONTEXTS.with(|stack| stack[level].get()))
 }
 
+/// How the calling thread stands to captures of others and its own.
+pub fn capture_mode() -> u32 {
+    MODE.get()
+}
+
 pub fn exchange_capture_mode(mode: u32) -> u32 {
     MODE.replace(mode)
 }

@@ -154,6 +154,7 @@ impl World {
     pub fn unmap(&mut self, base: u64, size: u64) -> Result<(), Code> {
         for base in self.mappings_in(base, size)? {
             if let Some(block) = self.blocks.remove(base) {
+                self.order.forget(block.id);
                 self.physical_mut(block.source)?.mappings -= 1;
                 self.drop_if_unused(block.source);
             }

@@ -14,6 +14,11 @@ pub enum Work {
     Hold,
     Copy(Box<Copy>),
     Fill(Box<Fill>),
+    /// The turn of a stream-ordered allocation, whose address is known since its submission.
+    Allocate {
+        base: u64,
+        id: u64,
+    },
     Free {
         base: u64,
         id: u64,
@@ -26,6 +31,10 @@ pub enum Work {
         function: HostFunction,
         data: u64,
     },
+    /// The end of a launch, by the number of its executable.
+    Launched {
+        exec: u64,
+    },
 }
 
 /// One side of a copy or fill: where the bytes are, and which block they belonged to when it was submitted.
@@ -35,7 +44,9 @@ pub struct Operand {
     /// Base and number of the block; none for pageable memory of the program.
     pub block: Option<(u64, u64)>,
     /// Bytes taken from pageable memory at submission.
-    staged: Option<Vec<u8>>,
+    pub staged: Option<Vec<u8>>,
+    /// It goes past the end of an allocation node's memory.
+    pub beyond: bool,
 }
 
 /// Rows of bytes in slices.
@@ -72,6 +83,7 @@ impl Layout {
     }
 }
 
+#[derive(Clone)]
 pub struct Copy {
     pub to: Operand,
     pub from: Operand,
@@ -80,6 +92,7 @@ pub struct Copy {
     pub from_layout: Layout,
 }
 
+#[derive(Clone)]
 pub struct Fill {
     pub to: Operand,
     pub pattern: Vec<u8>,
@@ -115,16 +128,19 @@ impl World {
             if address == 0 || self.is_driver_address(address) {
                 return Err(codes::INVALID_VALUE);
             }
-            return Ok(Operand { place: Place::Host(address), block: None, staged: None });
+            return Ok(Operand { place: Place::Host(address), block: None, staged: None, beyond: false });
         };
         if span > block.end() - address {
             return Err(codes::INVALID_VALUE);
         }
-        if checked && matches!(block.kind, Kind::Pool | Kind::Mapping) && !self.accessible(block, context) {
+        if checked
+            && matches!(block.kind, Kind::Pool | Kind::Mapping | Kind::Graph)
+            && !self.accessible(block, context)
+        {
             return Err(codes::INVALID_VALUE);
         }
         let place = block.place.plus(address - block.base);
-        Ok(Operand { place, block: Some((block.base, block.id)), staged: None })
+        Ok(Operand { place, block: Some((block.base, block.id)), staged: None, beyond: false })
     }
 
     /// Bytes that an access at the address can go on for: to the block's end where the next mapping may follow.
@@ -141,6 +157,8 @@ impl World {
             Work::Nothing | Work::Hold | Work::Host { .. } => {}
             Work::Copy(copy) => self.through_fence(&[&copy.to, &copy.from], |world| world.copy(&copy)),
             Work::Fill(fill) => self.through_fence(&[&fill.to], |world| world.fill(&fill)),
+            Work::Allocate { base, id } => self.arrive(base, id),
+            Work::Launched { exec } => self.launch_ended(exec),
             Work::Free { base, id } => self.finish_free(base, id),
             Work::Record { event, generation } => self.stamp(event, generation),
         }
@@ -148,17 +166,13 @@ impl World {
 
     /// Whether the operand's block still lives. A use after the free is noted; it goes on where it harms only
     /// simulated memory.
-    fn usable(&mut self, operand: &Operand) -> bool {
+    fn usable(&mut self, operand: &Operand, what: &str) -> bool {
         let Some((base, id)) = operand.block else { return true };
-        if self.blocks.any(base).is_some_and(|block| block.id == id) {
-            return true;
-        }
-        self.violation(format!("work ran on memory at {base:#x} after it was freed"));
-        matches!(operand.place, Place::Store { .. })
+        self.finds(base, id, what) || matches!(operand.place, Place::Store { .. })
     }
 
     fn copy(&mut self, copy: &Copy) {
-        if !self.usable(&copy.to) || !self.usable(&copy.from) {
+        if !self.usable(&copy.to, "copy to it") || !self.usable(&copy.from, "copy from it") {
             return;
         }
         for z in 0..copy.shape.depth {
@@ -225,7 +239,7 @@ impl World {
     }
 
     fn fill(&mut self, fill: &Fill) {
-        if !self.usable(&fill.to) {
+        if !self.usable(&fill.to, "fill") {
             return;
         }
         for z in 0..fill.shape.depth {

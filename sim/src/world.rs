@@ -1,18 +1,25 @@
 //! The state of the simulated machine and driver. Everything lives here, under one lock.
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::block::Blocks;
+use crate::capture::Capture;
 use crate::codes::{self, Code};
 use crate::context::Context;
 use crate::event::Event;
 use crate::fault::Faults;
+use crate::graph::{Graph, Placed};
+use crate::graph_memory::GraphMemory;
 use crate::handle::Handles;
+use crate::launch::Executable;
+use crate::order::Order;
 use crate::pool::Pool;
 use crate::record::Log;
+use crate::schedule::Schedule;
 use crate::space::{ALIGNMENT, HostSpace, Space, StoreId};
 use crate::store::Store;
 use crate::stream::Stream;
 use crate::topology::{Gpu, Topology};
+use crate::user_object::{Destructor, UserObject};
 use crate::vmm::Physical;
 
 /// Where the address ranges begin: above the shadow memory of AddressSanitizer, below where programs are loaded.
@@ -55,7 +62,22 @@ pub struct World {
     pub busy: Vec<u64>,
     /// A synchronise releases the held streams that it waits for; otherwise it waits for another thread to do so.
     pub auto_release: bool,
+    /// Which work is run when.
+    pub schedule: Schedule,
+    /// What precedes what.
+    pub order: Order,
     pub events: Handles<Event>,
+    /// Captures that have not ended, by their ids.
+    pub captures: BTreeMap<u64, Capture>,
+    pub graphs: Handles<Graph>,
+    pub nodes: Handles<Placed>,
+    /// From handles of executables to their numbers; a destroyed one keeps its number until its launches are done.
+    pub execs: Handles<u64>,
+    pub executables: BTreeMap<u64, Executable>,
+    pub graph_memory: GraphMemory,
+    pub user_objects: Handles<UserObject>,
+    /// Destructors of user objects that are to be called.
+    pub destructors: VecDeque<Destructor>,
     pub pools: Handles<Pool>,
     pub stores: Vec<Store>,
     pub free_stores: Vec<StoreId>,
@@ -93,7 +115,17 @@ impl World {
             streams: BTreeMap::new(),
             busy: Vec::new(),
             auto_release: true,
+            schedule: Schedule::from_environment(),
+            order: Order::from_environment(),
             events: Handles::new(),
+            captures: BTreeMap::new(),
+            graphs: Handles::new(),
+            nodes: Handles::new(),
+            execs: Handles::new(),
+            executables: BTreeMap::new(),
+            graph_memory: GraphMemory::default(),
+            user_objects: Handles::new(),
+            destructors: VecDeque::new(),
             pools: Handles::new(),
             stores: Vec::new(),
             free_stores: Vec::new(),

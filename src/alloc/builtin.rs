@@ -2,12 +2,13 @@
 //! or leaves everything as it was.
 
 use super::{
-    HOLDS_STREAM, HOST_ALIGNMENT, Kind, NATURAL_ALIGNMENT, PADDED, PER_THREAD, Rule, enter, parked, shortage,
-    statistics,
+    HOLDS_STREAM, HOST_ALIGNMENT, Kind, NATURAL_ALIGNMENT, NOT_YET, OF_GRAPH, PADDED, PER_THREAD, Rule,
+    enter, forget_holds, parked, shortage, statistics,
 };
+use crate::capture;
 use crate::device::{self, Device};
 use crate::driver::{Driver, Failure};
-use crate::error::{Result, error, fail};
+use crate::error::{Error, Result, error, fail};
 use crate::handle::Entered;
 use crate::ledger::Record;
 use crate::runtime;
@@ -111,11 +112,13 @@ pub fn mempool(order: Order<'_>) -> Result<u64> {
     let device = order.device;
     let driver = device.require_cuda("pool memory")?;
     parked::poll_seldom();
-    let pool = device.pool(driver)?;
     let mut current = None;
     let stream = stream_for(order.stream, device, &mut current)?;
     let _context = stream.enter_context(driver)?;
-    stream.refuse_capture(driver, "an allocation")?;
+    if stream.is_capturing(driver).map_err(|f| device.error(driver, f))? {
+        return in_capture(&order, driver, stream);
+    }
+    let pool = device.pool(driver)?;
     let size = order.padded_size();
     let native = {
         let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
@@ -144,6 +147,54 @@ pub fn mempool(order: Order<'_>) -> Result<u64> {
     })
 }
 
+/// Memory of the graph that the stream is captured into. It has its address now, and exists in each run of the graph.
+#[cold]
+fn in_capture(order: &Order<'_>, driver: &'static Driver, stream: &Entered<Stream>) -> Result<u64> {
+    let device = order.device;
+    let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+    let pool = device.pool(driver)?;
+    let Some(graph) = capture::of_stream(driver, stream)? else {
+        fail!(
+            IllegalInCapture,
+            "the capture of the stream (id {}) ended while memory was asked of it on another thread",
+            stream.id()
+        );
+    };
+    if graph.origin.no_allocations {
+        fail!(
+            IllegalInCapture,
+            "an allocation of {} bytes in the capture {}, whose graph will be a part of another: only graphs that are launched themselves may allocate; allocate before the capture begins, or in the outer capture",
+            order.size,
+            graph.id()
+        );
+    }
+    let give_back = |native| {
+        let _ = driver.free_async(native, stream.native());
+    };
+    let native = driver
+        .alloc_from_pool(order.padded_size(), pool, stream.native())
+        .map_err(|f| device.error(driver, f).context("an allocation in a capture"))?;
+    let frontier = driver.capture_info(stream.native()).ok().flatten().map(|info| info.frontier);
+    let Some([allocates]) = frontier.as_deref() else {
+        give_back(native);
+        fail!(DriverError, "the driver does not tell which node of the capture {} allocates", graph.id());
+    };
+    let (base, flags) = order.place(native);
+    let (per_thread, thread) = own_thread(stream);
+    graph.allocated(base, allocates.node);
+    let record = order
+        .record(base, Kind::CudaMempool, NATURAL_ALIGNMENT)
+        .with_rule(Rule::GraphFixed as u8)
+        .with_stream(stream.hold())
+        .with_context(thread)
+        .with_graph(graph.hold())
+        .with_flags(flags | HOLDS_STREAM | per_thread | OF_GRAPH | NOT_YET);
+    settle(stream.thread(), record, || {
+        give_back(native);
+        forget_holds(&record);
+    })
+}
+
 /// Plain device memory. Belongs to a stream like any other block: its free comes after that stream's work.
 pub fn device(order: Order<'_>) -> Result<u64> {
     context_memory(order, Kind::CudaDevice, Driver::alloc_device)
@@ -164,7 +215,9 @@ fn context_memory(
     let mut current = None;
     let stream = stream_for(order.stream, device, &mut current)?;
     let _context = device.enter(driver)?;
-    stream.refuse_capture(driver, "an allocation")?;
+    if stream.is_capturing(driver).map_err(|f| device.error(driver, f))? {
+        return Err(not_in_a_capture(stream, kind));
+    }
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
     parked::poll();
     let size = order.padded_size();
@@ -187,6 +240,31 @@ fn context_memory(
     })
 }
 
+/// Why a capture cannot have memory of a kind, before the driver is asked and the capture broken.
+#[cold]
+fn not_in_a_capture(stream: &Stream, kind: Kind) -> Error {
+    let device = stream.device();
+    let way = match kind {
+        Kind::CudaDevice if !device.facts().memory_pools => {
+            "the device has no memory pools, which graphs allocate from: allocate before the capture begins, or while it is paused"
+        }
+        Kind::CudaDevice if !device.mempool_enabled() => {
+            "memory pools are switched off there: ask for WARP_MEMORY_CUDA_MEMPOOL, switch them on, or allocate before the capture begins"
+        }
+        Kind::CudaDevice => {
+            "ask for WARP_MEMORY_CUDA_MEMPOOL, whose allocations become part of the graph, or allocate before the capture begins"
+        }
+        _ => "allocate before the capture begins, while it is paused, or on a stream that is not captured",
+    };
+    error!(
+        IllegalInCapture,
+        "{} memory cannot be allocated in the capture of the stream (id {}) of \"{}\", which goes on; {way}",
+        kind.name(),
+        stream.id(),
+        device.alias()
+    )
+}
+
 /// A block on the calling thread's own default stream says so, and whose it is.
 #[inline]
 fn own_thread(stream: &Stream) -> (u16, u32) {
@@ -203,6 +281,12 @@ pub fn pinned(order: Order<'_>) -> Result<u64> {
         };
         e.context("pinned memory needs a usable GPU; ask for WARP_MEMORY_HOST")
     })?;
+    if let Some(id) = capture::of_this_thread() {
+        fail!(
+            IllegalInCapture,
+            "page-locked memory cannot be allocated by a thread that captures (the capture {id} goes on): no run of the graph would allocate it again; allocate before the capture begins, while it is paused, or on another thread"
+        );
+    }
     let owner = pinned_owner(driver)?;
     let _context = owner.enter(driver)?;
     let _relaxed = driver.relax_capture().map_err(|f| owner.error(driver, f))?;

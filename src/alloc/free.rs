@@ -1,10 +1,12 @@
 //! Giving a block back: found by its address alone, checked against what the caller says of it, and ordered
 //! after the streams that used it.
 
-use super::uses::{self, Use};
+use super::uses::{self, Use, Uses};
 use super::{
-    HOLDS_STREAM, Kind, LEDGER, PER_THREAD, USED_ELSEWHERE, builtin, forget_holds, parked, statistics,
+    HOLDS_STREAM, Kind, LEDGER, OF_GRAPH, PER_THREAD, USED_ELSEWHERE, builtin, forget_holds, parked,
+    statistics,
 };
+use crate::capture::{self, Freed};
 use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::{Error, Result, Status, error, fail};
@@ -47,7 +49,7 @@ pub fn free(ptr: u64, options: &FreeOptions<'_>) -> Result<()> {
             Err(refused) => return Err(why_not(ptr, refused)),
         };
     if Kind::of_record(&record) == Kind::Host {
-        builtin::free_host(record.base());
+        free_host(&mut record);
     } else if !forked {
         // A forked child only forgets that it ever saw its parent's memory.
         let refused = release(me, &mut record, options).err();
@@ -66,6 +68,20 @@ pub fn free(ptr: u64, options: &FreeOptions<'_>) -> Result<()> {
     }
     statistics::count_free(me, &record);
     Ok(())
+}
+
+/// Host memory goes back at once, unless runs of a graph use it.
+#[inline]
+fn free_host(record: &mut Record) {
+    if record.flags() & USED_ELSEWHERE != 0
+        && !runtime::is_forked()
+        && let Some(cpu) = super::owner_of(record)
+    {
+        let uses = take_uses(record);
+        parked::free_host_after(cpu, record, uses);
+    } else {
+        builtin::free_host(record.base());
+    }
 }
 
 /// Takes a block in again that could not be given back, so that its free can be tried once more.
@@ -154,12 +170,14 @@ fn release(me: &'static thread::Record, record: &mut Record, options: &FreeOptio
     }
     let freed = if Kind::of_record(record) == Kind::CudaMempool
         && options.stream.is_none()
-        && record.flags() & (HOLDS_STREAM | USED_ELSEWHERE) == HOLDS_STREAM
+        && record.flags() & (HOLDS_STREAM | USED_ELSEWHERE | OF_GRAPH) == HOLDS_STREAM
         && (record.flags() & PER_THREAD == 0 || stream::is_this_thread(uses::own_thread(record)))
         && let Some(stream) = stream::enter_held(me, record.stream())
         && !stream.is_untracked()
     {
         release_on_own_stream(driver, owner, record, stream)
+    } else if record.flags() & OF_GRAPH != 0 {
+        release_to_graph(driver, owner, record, options)
     } else {
         release_after_all(driver, owner, record, options)
     };
@@ -227,7 +245,7 @@ fn release_after_all(
     // The holds are the list's from here on, and gone when the free fails: then the uses were over.
     let mut after = take_uses(record);
     if let Some(stream) = options.stream {
-        after.push(Use::on(stream));
+        after.streams.push(Use::on(stream));
     }
     parked::poll();
     let free = if Kind::of_record(record) == Kind::CudaMempool {
@@ -238,14 +256,62 @@ fn release_after_all(
     free(driver, owner, record, after)
 }
 
-/// The uses of a removed record, its own stream's included, with their holds. It has none afterwards.
-fn take_uses(record: &mut Record) -> Vec<Use> {
-    let mut taken: Vec<Use> = Vec::new();
-    if record.flags() & HOLDS_STREAM != 0 {
-        taken.push(Use::of_own_stream(record));
+/// A block that a capture allocated: its graph frees it, or says what is to become of it.
+fn release_to_graph(
+    driver: &'static Driver,
+    owner: &'static Device,
+    record: &mut Record,
+    options: &FreeOptions<'_>,
+) -> Result<()> {
+    let _context = owner.enter(driver)?;
+    let _relaxed = driver.relax_capture().map_err(|f| owner.error(driver, f))?;
+    parked::poll();
+    // What is recorded on a stream that is captured comes before the free by its place in the graph.
+    let outside = match options.stream {
+        Some(stream) if !stream.is_capturing(driver).map_err(|f| owner.error(driver, f))? => Some(stream),
+        _ => None,
+    };
+    let uses_of = |record: &mut Record| {
+        let mut uses = take_uses(record);
+        uses.streams.extend(outside.map(Use::on));
+        uses
+    };
+    let (held, base) = (record.graph(), record.base());
+    // SAFETY: the record has a hold, given back below when the free has come about.
+    let graph = unsafe { capture::held(held) };
+    let native = builtin::take_native(record);
+    let freed = graph.free(driver, base, native.address(), || {
+        let uses = uses_of(record);
+        parked::kept_by_graph(owner, record, native, uses)
+    });
+    let freed = match freed {
+        Ok(freed) => freed,
+        Err(f) => {
+            native.keep(record);
+            return Err(owner.error(driver, f).context("a free in a graph"));
+        }
+    };
+    if freed == Freed::Now {
+        native.keep(record);
+        let uses = uses_of(record);
+        parked::free_after(driver, owner, record, uses)?;
+    } else {
+        take_uses(record).let_go();
     }
-    if record.flags() & USED_ELSEWHERE != 0 {
-        taken.extend(uses::take(record.base()));
+    record.set_flags(record.flags() & !OF_GRAPH);
+    // SAFETY: as above.
+    unsafe { capture::release_hold(held) };
+    Ok(())
+}
+
+/// The uses of a removed record, its own stream's included, with their holds. It has none afterwards. What was put on the
+/// stream of a graph's block is part of the graph.
+fn take_uses(record: &mut Record) -> Uses {
+    let mut taken =
+        if record.flags() & USED_ELSEWHERE != 0 { uses::take(record.base()) } else { Uses::default() };
+    if record.flags() & HOLDS_STREAM != 0 {
+        let own = Use::of_own_stream(record);
+        if record.flags() & OF_GRAPH == 0 { taken.streams.insert(0, own) } else { own.let_go() }
     }
     record.set_flags(record.flags() & !(HOLDS_STREAM | USED_ELSEWHERE | PER_THREAD));
     taken

@@ -12,11 +12,14 @@ mod uses;
 pub use describe::{PointerInfo, describe};
 pub use free::{FreeOptions, free};
 pub use parked::{look_at_all, poll};
+pub use shortage::make_room;
 pub use statistics::{reset_peak, statistics};
 pub use tag::intern;
-pub use uses::{record_use, record_use_of};
+pub use uses::{record_use, record_use_by, record_use_of};
 
+use crate::capture::{self, Graph};
 use crate::device::Device;
+use crate::driver::MemoryClass;
 use crate::error::{Result, fail};
 use crate::handle::Entered;
 use crate::ledger::{InsertError, Ledger, Record};
@@ -128,6 +131,10 @@ const PADDED: u16 = 2;
 const HOLDS_STREAM: u16 = 4;
 /// The stream is its thread's own default stream.
 const PER_THREAD: u16 = 8;
+/// The block was allocated in a capture: it is its graph's, which the record holds.
+const OF_GRAPH: u16 = 16;
+/// The graph has not run yet, as far as is known, and the block does not exist.
+const NOT_YET: u16 = 32;
 
 /// What a caller asks for.
 #[derive(Default)]
@@ -276,7 +283,14 @@ fn drop_stale(old: &Record, new: &Record) {
 /// Lets go of the streams that a record held, when its memory is not to be given back.
 fn forget_holds(record: &Record) {
     if record.flags() & USED_ELSEWHERE != 0 {
-        uses::take(record.base()).into_iter().for_each(uses::Use::let_go);
+        uses::take(record.base()).let_go();
+    }
+    if record.flags() & OF_GRAPH != 0 {
+        // SAFETY: the record had the hold and is gone.
+        unsafe {
+            capture::held(record.graph()).forget(record.base());
+            capture::release_hold(record.graph());
+        }
     }
     if record.flags() & HOLDS_STREAM != 0 {
         // SAFETY: the record had the hold and is gone.
@@ -332,10 +346,36 @@ impl Block {
         self.home().filter(|home| home.is_lost())
     }
 
+    /// An error when the block is a graph's that has not run yet, unless `recording` is that graph: then what uses the
+    /// block comes after its allocation in every run.
+    pub fn require_existing(&self, recording: Option<&Entered<Graph>>) -> Result<()> {
+        if self.0.flags() & NOT_YET == 0 || recording.is_some_and(|graph| graph.index() == self.0.graph()) {
+            return Ok(());
+        }
+        // What other code launched is not seen here; the driver knows.
+        if let Ok(driver) = crate::runtime::driver()
+            && driver.pointer_facts(self.0.base()).is_ok_and(|facts| facts.class == MemoryClass::Graph)
+        {
+            born(self.0.base());
+            return Ok(());
+        }
+        fail!(
+            InvalidArgument,
+            "the block of {} bytes at {:#x} is a graph's that has not been launched: its memory comes into being with the first launch; launch the graph, or record this in the capture that allocated the block",
+            self.size(),
+            self.base()
+        )
+    }
+
     /// Bytes from the address to the block's end.
     pub fn rest(&self, address: u64) -> u64 {
         self.0.size() - (address - self.0.base())
     }
+}
+
+/// Notes that a graph has run: the blocks that begin at these addresses exist from now on.
+pub fn born(base: u64) {
+    LEDGER.update(base, |record| record.set_flags(record.flags() & !NOT_YET));
 }
 
 /// After a fork, in the child: what other threads of the parent were doing to the ledger and the tags is forgotten.

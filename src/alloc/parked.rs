@@ -2,9 +2,10 @@
 //! page-locked memory wait for all work of the context, so such a block is parked until the streams that used
 //! it are done, and only then given back. There is no background thread: later calls look.
 
-use super::Kind;
 use super::builtin::{self, Native};
-use super::uses::Use;
+use super::uses::{Use, Uses};
+use super::{Kind, LEDGER, OF_GRAPH};
+use crate::capture::{self, Keep};
 use crate::device::{self, Device, PerDevice};
 use crate::driver::{Driver, Failure, RawEvent, RawStream};
 use crate::error::Result;
@@ -41,8 +42,52 @@ struct Parked {
     record: Record,
     native: Native,
     waits: Vec<Wait>,
+    /// Graphs whose runs use it, with holds on them. The one that is not over yet has it in its keeping.
+    graphs: Vec<u32>,
     /// How often the driver refused to take it back.
     refusals: u32,
+}
+
+impl Parked {
+    /// Lets go of the graphs that are over; the first that is not is left in front.
+    fn settle_graphs(&mut self) {
+        while let Some(graph) = self.graphs.last().copied() {
+            // SAFETY: the list has a hold on each.
+            if !unsafe { capture::held(graph) }.is_over() {
+                return;
+            }
+            self.graphs.pop();
+            // SAFETY: the list had the hold, and has it no more.
+            unsafe { capture::release_hold(graph) };
+        }
+    }
+
+    /// Whether nothing uses it any more.
+    fn is_free(&self) -> bool {
+        self.waits.is_empty() && self.graphs.is_empty()
+    }
+
+    fn new(owner: &'static Device, record: &Record, native: Native, uses: Uses) -> Parked {
+        let waits = uses.streams.into_iter().map(|of| Wait { of, event: None }).collect();
+        Parked { owner, record: *record, native, waits, graphs: uses.graphs, refusals: 0 }
+    }
+}
+
+impl Keep for Parked {
+    fn give_back(self: Box<Self>) {
+        park(*self);
+    }
+
+    fn forget(self: Box<Self>) {
+        let Parked { waits, graphs, .. } = *self;
+        waits.into_iter().for_each(Wait::let_go);
+        Uses { streams: Vec::new(), graphs }.let_go();
+    }
+}
+
+/// A freed block for the graph that it is a part of to keep.
+pub fn kept_by_graph(owner: &'static Device, record: &Record, native: Native, uses: Uses) -> Box<dyn Keep> {
+    Box::new(Parked::new(owner, record, native, uses))
 }
 
 /// The oldest first.
@@ -66,6 +111,9 @@ fn give_back(
     native: Native,
 ) -> std::result::Result<(), Failure> {
     let address = native.address();
+    if record.flags() & OF_GRAPH != 0 {
+        return give_back_of_graph(driver, owner, record, address);
+    }
     match Kind::of_record(record) {
         Kind::CudaDevice | Kind::CudaManaged => driver.free_device(address),
         Kind::Pinned => driver.free_pinned(address),
@@ -75,6 +123,23 @@ fn give_back(
             Err(_) => driver.free_device(address),
         },
         Kind::Host | Kind::Unknown => Ok(()),
+    }
+}
+
+/// A block that a graph allocated in its last run and did not free. It may be that it never ran, or that other code freed
+/// the block: then there is nothing to give back, and its address may be that of another one.
+fn give_back_of_graph(
+    driver: &Driver,
+    owner: &Device,
+    record: &Record,
+    address: u64,
+) -> std::result::Result<(), Failure> {
+    if LEDGER.find(record.base()).is_some() {
+        return Ok(());
+    }
+    match driver.free_async(address, reclaim_stream(owner, driver)?) {
+        Err(f) if f.is_invalid_value() => Ok(()),
+        freed => freed,
     }
 }
 
@@ -101,20 +166,21 @@ fn give_back_lost(driver: &'static Driver, lost: &Device, record: &Record, nativ
 
 /// Frees a block whose owner's context is gone, after what other GPUs still do with it.
 #[cold]
-pub fn free_lost(driver: &'static Driver, lost: &'static Device, record: &Record, uses: Vec<Use>) {
+pub fn free_lost(driver: &'static Driver, lost: &'static Device, record: &Record, uses: Uses) {
     let native = builtin::take_native(record);
-    if Kind::of_record(record) != Kind::CudaMempool {
-        uses.into_iter().for_each(Use::let_go);
+    if Kind::of_record(record) != Kind::CudaMempool || record.flags() & OF_GRAPH != 0 {
+        uses.let_go();
         return;
     }
-    let mut waits: Vec<Wait> = uses.into_iter().map(|of| Wait { of, event: None }).collect();
+    let mut parked = Parked::new(lost, record, native, uses);
     if let Ok(_relaxed) = driver.relax_capture() {
-        settle_waits(driver, &mut waits);
-        if waits.is_empty() && give_back_lost(driver, lost, record, native).is_ok() {
+        settle_waits(driver, &mut parked.waits);
+        parked.settle_graphs();
+        if parked.is_free() && give_back_lost(driver, lost, record, native).is_ok() {
             return;
         }
     }
-    park(Parked { owner: lost, record: *record, native, waits, refusals: 0 });
+    park(parked);
 }
 
 static RECLAIM: PerDevice<Mutex<Option<RawStream>>> = PerDevice::new();
@@ -215,19 +281,38 @@ pub fn free_after(
     driver: &'static Driver,
     owner: &'static Device,
     record: &Record,
-    uses: Vec<Use>,
+    uses: Uses,
 ) -> Result<()> {
-    let mut waits: Vec<Wait> = uses.into_iter().map(|of| Wait { of, event: None }).collect();
-    settle_waits(driver, &mut waits);
     let native = builtin::take_native(record);
-    if waits.is_empty() {
+    let mut parked = Parked::new(owner, record, native, uses);
+    settle_waits(driver, &mut parked.waits);
+    parked.settle_graphs();
+    if parked.is_free() {
         return finish(driver, owner, record, native).inspect_err(|_| native.keep(record));
     }
-    park(Parked { owner, record: *record, native, waits, refusals: 0 });
+    park(parked);
     Ok(())
 }
 
-fn park(parked: Parked) {
+/// Host memory that graphs use is given back when they are over.
+pub fn free_host_after(cpu: &'static Device, record: &Record, uses: Uses) {
+    park(Parked::new(cpu, record, builtin::take_native(record), uses));
+}
+
+/// Takes in a block that is still used: its graphs have it one after the other, then it waits for its streams.
+fn park(mut parked: Parked) {
+    parked.settle_graphs();
+    if let Some(graph) = parked.graphs.last().copied() {
+        // SAFETY: the list has a hold on it. If it is over by now the block comes back, and the graph is not used again.
+        if let Some(back) = unsafe { capture::held(graph) }.keep(Box::new(parked)) {
+            back.give_back();
+        }
+        return;
+    }
+    if Kind::of_record(&parked.record) == Kind::Host {
+        builtin::free_host(parked.record.base());
+        return;
+    }
     COUNT.fetch_add(1, Ordering::Release);
     QUEUE.lock().push_back(parked);
 }
@@ -235,9 +320,9 @@ fn park(parked: Parked) {
 /// Keeps a block that the driver refused and that nobody else will free, to be offered again by later calls. The uses
 /// are those that the free did not take.
 #[cold]
-pub fn offer_again(owner: &'static Device, record: &Record, uses: Vec<Use>) {
-    let waits = uses.into_iter().map(|of| Wait { of, event: None }).collect();
-    park(Parked { owner, record: *record, native: builtin::take_native(record), waits, refusals: 1 });
+pub fn offer_again(owner: &'static Device, record: &Record, uses: Uses) {
+    let parked = Parked::new(owner, record, builtin::take_native(record), uses);
+    park(Parked { refusals: 1, ..parked });
 }
 
 /// Frees a pool block that several streams used: the driver does the waiting, on a stream of ours. Its result
@@ -246,14 +331,14 @@ pub fn free_pool_after(
     driver: &'static Driver,
     owner: &'static Device,
     record: &Record,
-    uses: Vec<Use>,
+    uses: Uses,
 ) -> Result<()> {
     let native = builtin::take_native(record);
-    if try_join(driver, owner, native, &uses).is_err() {
+    if !uses.graphs.is_empty() || try_join(driver, owner, native, &uses.streams).is_err() {
         native.keep(record);
         return free_after(driver, owner, record, uses);
     }
-    uses.into_iter().for_each(Use::let_go);
+    uses.let_go();
     Ok(())
 }
 
@@ -325,7 +410,7 @@ fn finish(driver: &'static Driver, owner: &'static Device, record: &Record, nati
 /// Gives back what is parked and whose streams are done, as far as a call may take the time.
 #[inline]
 pub fn poll() {
-    if COUNT.load(Ordering::Acquire) != 0 {
+    if COUNT.load(Ordering::Acquire) != 0 || capture::any_gone() {
         look(LOOK_AT);
     }
 }
@@ -333,7 +418,7 @@ pub fn poll() {
 /// As `poll`, for the calls that are made most: while streams work, it looks now and then only.
 #[inline]
 pub fn poll_seldom() {
-    if COUNT.load(Ordering::Acquire) != 0 {
+    if COUNT.load(Ordering::Acquire) != 0 || capture::any_gone() {
         look_if_time();
     }
 }
@@ -357,6 +442,9 @@ fn look_if_time() {
 fn look(at_most: usize) {
     let Ok(driver) = runtime::driver() else { return };
     let Ok(_relaxed) = driver.relax_capture() else { return };
+    if capture::any_gone() {
+        capture::settle_gone();
+    }
     // Each block is taken out for its look: no lock is held while the driver may wait.
     for _ in 0..COUNT.load(Ordering::Acquire).min(at_most) {
         let Some(mut parked) = QUEUE.lock().pop_front() else { return };
@@ -394,7 +482,7 @@ fn look(at_most: usize) {
 
 /// Looks at everything that is parked.
 pub fn look_at_all() {
-    if COUNT.load(Ordering::Acquire) != 0 {
+    if COUNT.load(Ordering::Acquire) != 0 || capture::any_gone() {
         look(usize::MAX);
     }
 }
@@ -414,7 +502,7 @@ pub fn waiting(wanted: impl Fn(&Device, Kind) -> bool) -> (u64, u64) {
 /// Whether some thread has a parked block in hand right now, which `waiting` does not see.
 pub fn some_in_hand() -> bool {
     let queue = QUEUE.lock();
-    COUNT.load(Ordering::Acquire) > queue.len()
+    COUNT.load(Ordering::Acquire) > queue.len() || capture::any_gone()
 }
 
 /// Waits for parked blocks of those that are asked for, at most for a time. True when something was given back.

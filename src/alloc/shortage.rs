@@ -28,7 +28,29 @@ pub fn retry(
     failure: Failure,
     again: impl Fn() -> std::result::Result<u64, Failure>,
 ) -> Result<u64> {
-    let device = shortage.device;
+    retry_with(driver, shortage.device, failure, again, |f| out_of_memory(driver, shortage, f))
+}
+
+/// As `retry`, for the launch of a graph, whose size is not known.
+#[cold]
+pub fn make_room<T>(
+    driver: &'static Driver,
+    device: &'static Device,
+    failure: Failure,
+    again: impl Fn() -> std::result::Result<T, Failure>,
+) -> Result<T> {
+    retry_with(driver, device, failure, again, |f| {
+        why_out_of_memory(driver, device, f, "for the memory of a graph that is launched")
+    })
+}
+
+fn retry_with<T>(
+    driver: &'static Driver,
+    device: &'static Device,
+    failure: Failure,
+    again: impl Fn() -> std::result::Result<T, Failure>,
+    in_the_end: impl Fn(Failure) -> Error,
+) -> Result<T> {
     if !failure.is_out_of_memory() {
         return Err(device.error(driver, failure));
     }
@@ -44,9 +66,9 @@ pub fn retry(
         let now = (parked::given_back(), device.pool_in_use().map(|pool| driver.pool_usage(pool)));
         if last || before != Some(now) {
             match again() {
-                Ok(ptr) => return Ok(ptr),
+                Ok(got) => return Ok(got),
                 Err(f) if !f.is_out_of_memory() => return Err(device.error(driver, f)),
-                Err(f) if last => return Err(out_of_memory(driver, shortage, f)),
+                Err(f) if last => return Err(in_the_end(f)),
                 Err(_) => before = Some(now),
             }
         }
@@ -113,18 +135,21 @@ fn trim(driver: &Driver, device: &Device) {
 
 fn out_of_memory(driver: &Driver, shortage: &Shortage, failure: Failure) -> Error {
     let Shortage { device, kind, size } = shortage;
+    why_out_of_memory(driver, device, failure, &format!("asked {size} bytes ({})", kind.name()))
+}
+
+fn why_out_of_memory(driver: &Driver, device: &'static Device, failure: Failure, asked: &str) -> Error {
     let (free, total) = driver.memory_info().unwrap_or((0, 0));
     let pool = match device.pool_in_use().map(|pool| driver.pool_usage(pool)) {
         Some(Ok((used, reserved))) => format!("the pool uses {used} and reserves {reserved}; "),
         _ => String::new(),
     };
-    let (blocks, bytes) = parked::waiting(|owner, _| std::ptr::eq(owner, *device));
+    let (blocks, bytes) = parked::waiting(|owner, _| std::ptr::eq(owner, device));
     let waiting = still_waiting(blocks, bytes);
     error!(
         OutOfMemory,
-        "out of memory on \"{}\": asked {size} bytes ({}); {pool}free {free} of {total}{}{waiting}",
+        "out of memory on \"{}\": {asked}; {pool}free {free} of {total}{}{waiting}",
         device.alias(),
-        kind.name(),
         consumers(device)
     )
     .with_driver_code(failure.code)

@@ -2,7 +2,8 @@
 //! their own stream only and never appear here.
 
 use super::{Kind, LEDGER, PER_THREAD, USED_ELSEWHERE, parked};
-use crate::error::{Result, fail};
+use crate::capture::{self, Graph};
+use crate::error::{Result, error};
 use crate::handle::Entered;
 use crate::ledger::Record;
 use crate::log;
@@ -54,6 +55,29 @@ impl Use {
     }
 }
 
+/// What used a block beside its own stream, with holds on all of it.
+#[derive(Debug, Default)]
+pub struct Uses {
+    pub streams: Vec<Use>,
+    /// Graphs whose runs use it.
+    pub graphs: Vec<u32>,
+}
+
+impl Uses {
+    fn is_empty(&self) -> bool {
+        self.streams.is_empty() && self.graphs.is_empty()
+    }
+
+    /// Gives all holds back.
+    pub fn let_go(self) {
+        self.streams.into_iter().for_each(Use::let_go);
+        for graph in self.graphs {
+            // SAFETY: the use had the hold and is gone.
+            unsafe { capture::release_hold(graph) };
+        }
+    }
+}
+
 /// The thread on whose own default stream the block was allocated, 0 for blocks of other streams.
 pub fn own_thread(record: &Record) -> u32 {
     if record.flags() & PER_THREAD != 0 { record.context() } else { 0 }
@@ -63,10 +87,10 @@ const SHARDS: usize = 64;
 /// Lists of this length, and of its multiples by powers of two, are looked through for streams that are gone.
 const LONG: usize = 16;
 
-type Uses = HashMap<u64, Vec<Use>>;
-static USES: [Mutex<Option<Uses>>; SHARDS] = [const { Mutex::new(None) }; SHARDS];
+type Shard = HashMap<u64, Uses>;
+static USES: [Mutex<Option<Shard>>; SHARDS] = [const { Mutex::new(None) }; SHARDS];
 
-fn shard(base: u64) -> &'static Mutex<Option<Uses>> {
+fn shard(base: u64) -> &'static Mutex<Option<Shard>> {
     // Blocks are at least 256 bytes apart, large ones megabytes.
     &USES[(base >> 8 ^ base >> 21) as usize % SHARDS]
 }
@@ -81,14 +105,66 @@ pub fn record_use(address: u64, stream: &Entered<Stream>) {
 
 /// As `record_use`, at a caller's request: an address that is in no live block is an error.
 pub fn record_use_of(address: u64, stream: &Entered<Stream>) -> Result<()> {
-    match LEDGER.find(address) {
-        Some(record) => note(&record, stream),
-        None => fail!(
-            UnknownPointer,
-            "{address:#x} lies in no live block of this library, and only those have uses"
-        ),
+    let record = find(address)?;
+    if stream.device().is_cuda()
+        && let Ok(driver) = runtime::driver()
+    {
+        let device = stream.device();
+        let _context = stream.enter_context(driver)?;
+        if stream.is_capturing(driver).map_err(|f| device.error(driver, f))? {
+            let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+            if let Some(graph) = capture::of_stream(driver, stream)? {
+                note_graph(&record, &graph);
+            }
+            return Ok(());
+        }
     }
+    note(&record, stream);
     Ok(())
+}
+
+fn find(address: u64) -> Result<Record> {
+    LEDGER.find(address).ok_or_else(|| {
+        error!(UnknownPointer, "{address:#x} lies in no live block of this library, and only those have uses")
+    })
+}
+
+/// Notes that runs of the graph use the block that the address lies in; an address that is in no live block is an error.
+pub fn record_use_by(address: u64, graph: &Entered<Graph>) -> Result<()> {
+    note_graph(&find(address)?, graph);
+    Ok(())
+}
+
+fn note_graph(record: &Record, graph: &Entered<Graph>) {
+    let own = record.flags() & super::OF_GRAPH != 0 && record.graph() == graph.index();
+    if own || runtime::is_forked() {
+        return;
+    }
+    let mut shard = shard(record.base()).lock();
+    let uses = shard.get_or_insert_with(HashMap::new).entry(record.base()).or_default();
+    if uses.graphs.contains(&graph.index()) && record.flags() & USED_ELSEWHERE != 0 {
+        return;
+    }
+    // A block that outlives many graphs does not keep them all.
+    for gone in uses.graphs.extract_if(.., |graph| {
+        // SAFETY: the use has a hold.
+        unsafe { capture::held(*graph) }.is_over()
+    }) {
+        // SAFETY: the use had the hold and is gone.
+        unsafe { capture::release_hold(gone) };
+    }
+    uses.graphs.push(graph.hold());
+    if !mark_used(record.base()) {
+        // Freed meanwhile; the list is nobody's any more.
+        let uses = shard.as_mut().and_then(|shard| shard.remove(&record.base()));
+        drop(shard);
+        uses.unwrap_or_default().let_go();
+    }
+}
+
+/// Says in the record that there is a list of uses. False when the block was freed meanwhile.
+fn mark_used(base: u64) -> bool {
+    LEDGER.update(base, |now| now.set_flags(now.flags() | USED_ELSEWHERE))
 }
 
 fn note(record: &Record, stream: &Entered<Stream>) {
@@ -109,9 +185,9 @@ fn note(record: &Record, stream: &Entered<Stream>) {
 
 /// Notes the use under the lock of the block's shard, and says in the record that there is one. Gives the uses that
 /// need no note any more.
-fn note_in(shard: &mut Option<Uses>, record: &Record, stream: &Entered<Stream>) -> Vec<Use> {
+fn note_in(shard: &mut Option<Shard>, record: &Record, stream: &Entered<Stream>) -> Vec<Use> {
     let shard = shard.get_or_insert_with(HashMap::new);
-    let uses = shard.entry(record.base()).or_default();
+    let uses = &mut shard.entry(record.base()).or_default().streams;
     let known = uses.iter().any(|of| of.is_on(stream));
     if known && record.flags() & USED_ELSEWHERE != 0 {
         return Vec::new();
@@ -124,10 +200,10 @@ fn note_in(shard: &mut Option<Uses>, record: &Record, stream: &Entered<Stream>) 
         uses.push(Use::on(stream));
     }
     // A free takes the record out first and the list then, so it finds both or neither.
-    if !LEDGER.update(record.base(), |now| now.set_flags(now.flags() | USED_ELSEWHERE)) && !known {
+    if !mark_used(record.base()) && !known {
         // Freed meanwhile: nobody will ask for the note any more.
         over.extend(uses.pop());
-        if uses.is_empty() {
+        if shard.get(&record.base()).is_some_and(Uses::is_empty) {
             shard.remove(&record.base());
         }
     }
@@ -154,6 +230,6 @@ fn take_those_that_are_gone(uses: &mut Vec<Use>) -> Vec<Use> {
 }
 
 /// Takes the list of a block that is going away; the holds are the caller's.
-pub fn take(base: u64) -> Vec<Use> {
+pub fn take(base: u64) -> Uses {
     shard(base).lock().as_mut().and_then(|uses| uses.remove(&base)).unwrap_or_default()
 }

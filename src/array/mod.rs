@@ -16,7 +16,7 @@ pub use create::{Content, create};
 pub use dtype::{Dtype, code};
 pub use layout::{Dim, MAX_RANK};
 pub use storage::Deleter;
-pub use transfer::{clone_to, copy, fill};
+pub use transfer::{clone_to, copy, fill, retain};
 pub use view::Range;
 pub use wrap::{External, wrap};
 

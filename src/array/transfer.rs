@@ -3,13 +3,16 @@
 
 use super::create::allocate;
 use super::layout::Layout;
+use super::storage::Storage;
 use super::{ARRAYS, Array};
-use crate::alloc::Request;
+use crate::alloc::{self, Request};
+use crate::capture::{Graph, Keep};
 use crate::copy::{self, Runs};
 use crate::device::Device;
 use crate::error::{Result, fail};
 use crate::handle::{Entered, Handle};
 use crate::stream::Stream;
+use std::sync::Arc;
 
 /// Sets every item to the caller's one, given by its address and size.
 pub fn fill(array: &Array, (item, size): (u64, u64), stream: Option<&Entered<Stream>>) -> Result<()> {
@@ -29,9 +32,51 @@ pub fn fill(array: &Array, (item, size): (u64, u64), stream: Option<&Entered<Str
 }
 
 fn set_items(array: &Array, item: &[u8], stream: Option<&Entered<Stream>>) -> Result<()> {
-    if array.is_contiguous() {
-        return copy::fill_with(array.address, array.size(), item, stream);
+    let graph = if array.is_contiguous() {
+        copy::fill_with(array.address, array.size(), item, stream)?
+    } else {
+        set_torn_items(array, item, stream)?
+    };
+    keep_wrapped(graph.as_ref(), &[array]);
+    Ok(())
+}
+
+/// Has the graph keep the memory of the array: a block of this library by its address, and wrapped memory that somebody
+/// is to be told of by the array's storage.
+pub fn retain(graph: &Entered<Graph>, array: &Array) -> Result<()> {
+    if array.storage.is_owned() && !array.layout.is_empty() {
+        array.storage.require_present()?;
+        alloc::record_use_by(array.storage.address, graph)?;
     }
+    keep_wrapped(Some(graph), &[array]);
+    Ok(())
+}
+
+/// As `retain`, of arrays that a copy or a fill was recorded with: their blocks are kept already.
+fn keep_wrapped(graph: Option<&Entered<Graph>>, arrays: &[&Array]) {
+    let Some(graph) = graph else { return };
+    for storage in arrays.iter().map(|array| &array.storage).filter(|storage| storage.has_deleter()) {
+        drop(graph.keep(Box::new(KeptStorage(Arc::clone(storage)))));
+    }
+}
+
+struct KeptStorage(Arc<Storage>);
+
+impl Keep for KeptStorage {
+    fn give_back(self: Box<Self>) {
+        drop(self.0);
+    }
+
+    fn forget(self: Box<Self>) {
+        self.give_back();
+    }
+}
+
+fn set_torn_items(
+    array: &Array,
+    item: &[u8],
+    stream: Option<&Entered<Stream>>,
+) -> Result<Option<Entered<Graph>>> {
     let runs = array.layout.runs();
     if runs.torn {
         fail!(
@@ -57,7 +102,7 @@ pub(super) fn fill_new(array: &Array, pattern: &[u8], stream: Option<&Entered<St
     let even =
         array.dims().iter().all(|dim| dim.extent == 1 || dim.stride.unsigned_abs().is_multiple_of(item_size));
     if even || pattern.len() == 1 {
-        copy::fill_with(array.address, array.layout.reach().above, pattern, stream)
+        copy::fill_with(array.address, array.layout.reach().above, pattern, stream).map(drop)
     } else {
         set_items(array, pattern, stream)
     }
@@ -99,12 +144,14 @@ pub fn copy(
         array.require_contiguous(what)?;
     }
     // Inside arrays whose bytes can be counted.
-    copy::copy(
+    let graph = copy::copy(
         dest.address + dest_offset * item_size,
         src.address + src_offset * item_size,
         count * item_size,
         stream,
-    )
+    )?;
+    keep_wrapped(graph.as_ref(), &[dest, src]);
+    Ok(())
 }
 
 /// Makes an array on `device` with the same type, shape and items. The stream of the request is the destination's
@@ -120,6 +167,7 @@ pub fn clone_to(src: &Array, device: &'static Device, mut request: Request<'_>) 
     }
     let layout = Layout::contiguous(&src.layout.shape(), src.dtype.item_size())?;
     let array = allocate(device, src.dtype, layout, request)?;
-    copy::copy(array.address, src.address, src.size(), stream)?;
+    let graph = copy::copy(array.address, src.address, src.size(), stream)?;
+    keep_wrapped(graph.as_ref(), &[src]);
     ARRAYS.insert(array)
 }

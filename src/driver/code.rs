@@ -40,6 +40,10 @@ impl Failure {
         self.code == MISSING
     }
 
+    pub fn is_not_supported(&self) -> bool {
+        self.code == NOT_SUPPORTED
+    }
+
     pub fn is_out_of_memory(&self) -> bool {
         self.code == OUT_OF_MEMORY
     }

@@ -157,6 +157,25 @@ impl Driver {
         Ok(Some(CaptureInfo { active, id, graph, frontier }))
     }
 
+    /// The number of the capture that the stream takes part in, whole or broken.
+    pub fn capture_id(&self, stream: RawStream) -> Result<Option<u64>, Failure> {
+        let (mut status, mut id) = (0u32, 0);
+        let none: *mut c_void = std::ptr::null_mut();
+        // SAFETY: the caller pins the stream; the status is one 32-bit number, and what is not asked for is NULL.
+        unsafe {
+            self.table.cuStreamGetCaptureInfo_v3(
+                stream.0.cast(),
+                (&raw mut status).cast(),
+                &mut id,
+                none.cast(),
+                none.cast(),
+                none.cast(),
+                none.cast(),
+            )?;
+        }
+        Ok((status != 0).then_some(id))
+    }
+
     /// Makes the next work on a capturing stream come after `after`, and nothing else.
     pub fn set_frontier(&self, stream: RawStream, after: &[Dependency]) -> Result<(), Failure> {
         const SET: u32 = 1;
@@ -289,15 +308,6 @@ impl Driver {
         }
         from.truncate(count);
         Ok(from)
-    }
-
-    /// Whether a graph has nodes that allocate memory.
-    pub fn allocates(&self, node: RawNode) -> Result<bool, Failure> {
-        const MEM_ALLOC: u32 = 10;
-        let mut kind = 0u32;
-        // SAFETY: a node of a graph that the caller owns or captures; the type is one 32-bit number.
-        unsafe { self.table.cuGraphNodeGetType(node.0.cast(), (&raw mut kind).cast())? };
-        Ok(kind == MEM_ALLOC)
     }
 
     /// Makes a graph launchable. What its last run allocated and nobody freed is freed by its next launch.

@@ -147,7 +147,6 @@ entry_points! {
     cuGraphDestroy(graph: CUgraph);
     cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize);
     cuGraphGetEdges_v2(graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, edges: *mut CUgraphEdgeData, count: *mut usize);
-    cuGraphNodeGetType(node: CUgraphNode, out: *mut CUgraphNodeType);
     cuGraphNodeGetDependentNodes_v2(node: CUgraphNode, nodes: *mut CUgraphNode, edges: *mut CUgraphEdgeData, count: *mut usize);
     cuGraphAddMemFreeNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, ptr: CUdeviceptr);
     cuGraphAddChildGraphNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, child: CUgraph);
@@ -226,7 +225,6 @@ pub const GRAPHS: &[&str] = &[
     "cuGraphDestroy",
     "cuGraphGetNodes",
     "cuGraphGetEdges_v2",
-    "cuGraphNodeGetType",
     "cuGraphNodeGetDependentNodes_v2",
     "cuGraphAddMemFreeNode",
     "cuGraphAddChildGraphNode",

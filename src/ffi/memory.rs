@@ -360,7 +360,7 @@ pub unsafe extern "C" fn warp_memory_fill(
         if pattern_size > i64::MAX as u64 {
             fail!(SizeOverflow, "a pattern of {pattern_size} bytes is more than any address space has");
         }
-        copy::fill(address(ptr), size, (address(pattern), pattern_size), given(stream)?.as_ref())
+        copy::fill(address(ptr), size, (address(pattern), pattern_size), given(stream)?.as_ref()).map(drop)
     })
 }
 
@@ -384,7 +384,7 @@ pub unsafe extern "C" fn warp_memory_copy(
 ) -> warp_status {
     guard(|| {
         runtime::require_live()?;
-        copy::copy(address(dest), address(src), size, given(stream)?.as_ref())
+        copy::copy(address(dest), address(src), size, given(stream)?.as_ref()).map(drop)
     })
 }
 

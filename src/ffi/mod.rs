@@ -17,3 +17,5 @@ pub mod memory;
 pub mod dtype;
 pub mod array;
 pub mod view;
+pub mod capture;
+pub mod graph;

@@ -7,11 +7,12 @@
 use super::boundary::{Grows, flags, guard, handle, opaque, options, out, out_struct};
 use super::device::{found_device, warp_device};
 use super::status::warp_status;
+use crate::device::Device;
 use crate::error::{Result, fail};
 use crate::handle::Entered;
 use crate::stream::RawStream;
 use crate::stream::Stream;
-use crate::{alloc, device, runtime, stream};
+use crate::{alloc, capture, device, runtime, stream};
 use std::ffi::c_void;
 
 /// A stream. Good until it is released or the library is shut down.
@@ -180,12 +181,17 @@ pub unsafe extern "C" fn warp_stream_wrap_with(
 ///
 /// @param stream  a stream of warp_stream_create() or warp_stream_wrap(); NULL does nothing.
 /// @return WARP_ERROR_INVALID_ARGUMENT for a device's default stream; WARP_ERROR_ILLEGAL_IN_CAPTURE for a stream of
-///     warp_stream_create() that is being captured, which goes on unharmed.
+///     warp_stream_create() that is being captured, and for any stream on which a capture of warp_capture_begin() goes on
+///     or is paused, which goes on unharmed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_stream_release(stream: *mut warp_stream) -> warp_status {
     guard(|| {
         runtime::require_once_live()?;
-        if stream.is_null() { Ok(()) } else { stream::release(handle(stream)) }
+        if stream.is_null() {
+            return Ok(());
+        }
+        capture::leave_stream(&stream::enter(handle(stream))?)?;
+        stream::release(handle(stream))
     })
 }
 
@@ -278,10 +284,22 @@ pub unsafe extern "C" fn warp_stream_query_idle(stream: *mut warp_stream, out: *
     })
 }
 
+/// A stream that a call names, else the current one of the default device.
 pub(super) fn named_or_current(stream: *const warp_stream) -> Result<Entered<Stream>> {
     runtime::require_live()?;
     match given(stream)? {
         Some(stream) => Ok(stream),
         None => stream::current(device::default_device()?),
+    }
+}
+
+/// A stream that a call names, else the current one of the device.
+pub(super) fn named_or_current_of(
+    stream: *const warp_stream,
+    device: &'static Device,
+) -> Result<Entered<Stream>> {
+    match given(stream)? {
+        Some(stream) => Ok(stream),
+        None => stream::current(device),
     }
 }

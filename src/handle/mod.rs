@@ -18,10 +18,11 @@ pub enum Tag {
     Array = 3,
     Event = 4,
     Scope = 5,
+    Graph = 6,
 }
 
 impl Tag {
-    const ALL: [Tag; 5] = [Tag::Device, Tag::Stream, Tag::Array, Tag::Event, Tag::Scope];
+    const ALL: [Tag; 6] = [Tag::Device, Tag::Stream, Tag::Array, Tag::Event, Tag::Scope, Tag::Graph];
 
     fn name(self) -> &'static str {
         match self {
@@ -30,6 +31,7 @@ impl Tag {
             Tag::Array => "array",
             Tag::Event => "event",
             Tag::Scope => "scope",
+            Tag::Graph => "graph",
         }
     }
 

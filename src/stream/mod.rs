@@ -476,6 +476,22 @@ pub fn all_idle(device: &Device, driver: &Driver) -> bool {
     })
 }
 
+/// Calls `visit` with every stream of this library that takes part in a capture. Streams are asked for the number of
+/// their capture only, since what another thread captures changes meanwhile. Special and untracked streams are not visited.
+pub fn each_in_capture(driver: &Driver, id: u64, mut visit: impl FnMut(RawStream)) {
+    STREAMS.all(|stream| {
+        if stream.device.is_cuda()
+            && !stream.untracked
+            && !stream.native.is_special()
+            && stream.device.context(driver).is_ok()
+            && driver.capture_id(stream.native) == Ok(Some(id))
+        {
+            visit(stream.native);
+        }
+        true
+    });
+}
+
 /// Waits for all work of the device's context; nothing to do where there is none. The driver would break any capture
 /// in that context: those on streams of this library are seen, and those on blocking streams of others.
 pub fn synchronize_device(device: &'static Device) -> Result<()> {

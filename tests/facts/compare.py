@@ -26,6 +26,11 @@ PROBES = [
     ("driver_probe4.cpp", "driver_facts4_h200.txt", "h200", "c++", ["-O1", "-std=c++17"], []),
     ("driver_probe5.cpp", "driver_facts5_h200.txt", "h200", "c++",
      ["-O1", "-std=c++17", "-DBUSY_BYTES=(1<<20)"], []),
+    ("driver_probe6.cpp", "driver_facts6_h200.txt", "h200", "c++", ["-O1", "-std=c++17"], []),
+    ("driver_probe7.cpp", "driver_facts7_h200.txt", "h200", "c++", ["-O1", "-std=c++17"], []),
+    ("driver_probe8.cpp", "driver_facts8_h200.txt", "h200", "c++", ["-O1", "-std=c++17"], []),
+    ("driver_probe9.cpp", "driver_facts9_h200x2.txt", "h200x2", "c++",
+     ["-O1", "-std=c++17", "-DBUSY_BYTES=(1<<20)"], []),
 ]
 
 

@@ -23,6 +23,10 @@ pub extern "C" fn cuDevicePrimaryCtxRetain(context: Out<u64>, device: i32) -> u3
 fn release(entry: &'static Entry, device: i32) -> Code {
     call(entry, [device as u64], |session| {
         let device = session.ordinal(device)?;
+        let handle = session.devices[device].primary;
+        if session.contexts.get(handle).is_some_and(|context| context.retains == 1) {
+            session.settle_context(handle);
+        }
         session.release_primary(device)
     })
 }
@@ -71,6 +75,7 @@ pub extern "C" fn cuDevicePrimaryCtxReset_v2(device: i32) -> u32 {
     call(&E, [device as u64], |session| {
         let device = session.ordinal(device)?;
         let handle = session.devices[device].primary;
+        session.settle_context(handle);
         session.end_context(handle);
         Ok(())
     })
@@ -119,6 +124,7 @@ pub extern "C" fn cuCtxDestroy_v2(context: u64) -> u32 {
         if session.context(context)?.primary {
             return Err(codes::INVALID_CONTEXT);
         }
+        session.settle_context(context);
         session.end_context(context);
         if thread::current() == context {
             thread::pop();
@@ -258,7 +264,7 @@ pub extern "C" fn cuCtxGetLimit(value: Out<usize>, which: u32) -> u32 {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuCtxSetLimit(which: u32, value: usize) -> u32 {
-    static E: Entry = Entry::new("cuCtxSetLimit");
+    static E: Entry = Entry::guarded("cuCtxSetLimit");
     call(&E, [u64::from(which), value as u64], |session| {
         let index = limit_index(which)?;
         let handle = session.current()?.handle;
@@ -303,6 +309,7 @@ pub extern "C" fn cuCtxGetStreamPriorityRange(least: Out<i32>, greatest: Out<i32
 fn synchronize(session: &mut crate::call::Session, handle: u64) -> Result<(), Code> {
     let context = session.context(handle)?;
     let (id, device) = (context.id, context.device);
+    session.no_capture_in(id)?;
     let ends = session.ends(|stream| stream.context_id == id);
     session.wait_for(&ends);
     session.release_pools(device);
@@ -334,11 +341,13 @@ pub extern "C" fn cuCtxRecordEvent(context: u64, event: u64) -> u32 {
         if session.event(event)?.context_id != id {
             return Err(codes::INVALID_HANDLE);
         }
+        session.no_capture_in(id)?;
         let marks = session.ends(|stream| stream.context_id == id);
         let generation = session.fresh_id();
+        let done = marks.iter().all(|mark| session.reached(*mark));
         let event = session.events.get_mut(event).ok_or(codes::INVALID_HANDLE)?;
-        let reached = marks.is_empty().then(std::time::Instant::now);
-        *event = Event { recorded: true, marks, generation, reached, ..*event };
+        let reached = done.then(std::time::Instant::now);
+        *event = Event { recorded: true, marks, generation, reached, captured: None, ..*event };
         Ok(())
     })
 }
@@ -350,7 +359,9 @@ pub extern "C" fn cuCtxWaitEvent(context: u64, event: u64) -> u32 {
     call(&E, [context, event], |session| {
         let context = named(session, context)?;
         let id = session.context(context)?.id;
+        session.no_capture_in(id)?;
         let marks = session.event(event)?.marks.clone();
+        session.ask_event(event, true)?;
         let mut streams: Vec<u64> = session
             .streams
             .values()

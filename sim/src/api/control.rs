@@ -104,8 +104,12 @@ pub extern "C" fn warpsim_external_pool_access(owner: i32, accessing: i32, flags
 
 #[unsafe(no_mangle)]
 pub extern "C" fn warpsim_reset_device(device: i32) -> u32 {
-    let mut world = call::world();
-    code(world.device(device).map(|device| device.primary).map(|primary| world.end_context(primary)))
+    let mut session = Session::control();
+    code(session.device(device).map(|device| device.primary).map(|primary| {
+        session.settle_context(primary);
+        session.end_context(primary);
+        session.run_destructors();
+    }))
 }
 
 #[unsafe(no_mangle)]
@@ -122,6 +126,7 @@ fn with_stream(handle: u64, body: impl FnOnce(&mut Session, u64)) -> Code {
     match session.stream(handle) {
         Ok(number) => {
             body(&mut session, number);
+            session.run_destructors();
             codes::SUCCESS
         }
         Err(code) => code,
@@ -130,7 +135,7 @@ fn with_stream(handle: u64, body: impl FnOnce(&mut Session, u64)) -> Code {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn warpsim_hold(stream: u64) -> u32 {
-    with_stream(stream, |session, number| session.submit(number, Vec::new(), Work::Hold))
+    with_stream(stream, |session, number| session.enqueue(number, Vec::new(), Work::Hold))
 }
 
 #[unsafe(no_mangle)]
@@ -149,12 +154,44 @@ pub extern "C" fn warpsim_release_all() {
         while session.release_hold(number) {}
     }
     session.pump();
+    session.run_destructors();
     call::progress();
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn warpsim_auto_release(on: u8) {
     call::world().auto_release = on != 0;
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn warpsim_schedule(seed: u64) {
+    let mut session = Session::control();
+    session.start_schedule(seed);
+    session.run_destructors();
+    call::progress();
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn warpsim_run(pieces: u64) -> u64 {
+    let mut session = Session::control();
+    let done = session.run_some(if pieces == 0 { u64::MAX } else { pieces });
+    session.run_destructors();
+    done
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn warpsim_order_checks(on: u8) {
+    call::world().order.checks = Some(on != 0);
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn warpsim_races(on: u8) {
+    call::world().order.races = on != 0;
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn warpsim_misorder(what: u32) {
+    call::world().schedule.misorder = what;
 }
 
 #[unsafe(no_mangle)]
@@ -218,6 +255,7 @@ fn is_of(block: &Block, kind: &str) -> bool {
         Kind::Managed => "managed",
         Kind::Mapping => "mapping",
         Kind::Imported => "imported",
+        Kind::Graph => "graph_block",
     };
     kind == "*" || kind == name
 }
@@ -239,6 +277,9 @@ pub extern "C" fn warpsim_live_count(kind: In<u8>) -> usize {
             "stream" => world.streams.values().filter(|stream| stream.handle > PER_THREAD).count(),
             "event" => world.events.iter().filter(|(_, event)| !event.orphaned()).count(),
             "mempool" => world.pools.iter().filter(|(_, pool)| !pool.is_default && !pool.destroyed).count(),
+            "graph" => world.graphs.iter().filter(|(_, graph)| !graph.is_child).count(),
+            "graph_exec" => world.execs.len(),
+            "user_object" => world.user_objects.len(),
             "context" => world.contexts.iter().filter(|(_, context)| context.alive()).count(),
             _ => world.blocks.iter().filter(|block| is_of(block, kind)).count(),
         }

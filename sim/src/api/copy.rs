@@ -20,8 +20,15 @@ pub enum Order {
     Stream(u64),
 }
 
-/// The stream for an order, and its context.
-pub fn stream_for(session: &mut Session, order: Order) -> Result<(u64, u64), Code> {
+/// Where work goes: a stream and its context, and whether it becomes a node there.
+pub struct Target {
+    pub number: u64,
+    pub context: u64,
+    pub captured: bool,
+}
+
+/// The stream for an order. `peers`: the copy names contexts, which cannot be captured.
+pub fn target_for(session: &mut Session, order: Order, peers: bool) -> Result<Target, Code> {
     let number = match order {
         Order::Synchronous => {
             let context = session.current()?.handle;
@@ -29,8 +36,13 @@ pub fn stream_for(session: &mut Session, order: Order) -> Result<(u64, u64), Cod
         }
         Order::Stream(handle) => session.stream(handle)?,
     };
-    let stream = session.streams.get(&number).ok_or(codes::INVALID_HANDLE)?;
-    Ok((number, stream.context))
+    if peers {
+        session.outside_captures(number)?;
+    } else {
+        session.admit_work(number)?;
+    }
+    let context = session.streams.get(&number).ok_or(codes::INVALID_HANDLE)?.context;
+    Ok(Target { number, context, captured: session.is_captured(number) })
 }
 
 /// Resolves an operand of a kind.
@@ -39,9 +51,15 @@ pub fn operand(
     address: u64,
     span: u64,
     side: Side,
-    context: u64,
+    target: &Target,
     checked: bool,
 ) -> Result<Operand, Code> {
+    let context = target.context;
+    if target.captured
+        && let Some(operand) = session.graph_operand(address, span, context)?
+    {
+        return Ok(operand);
+    }
     let operand = session.operand(address, span, context, checked)?;
     let pageable_access = || {
         let device = session.context(context).map(|context| context.device).unwrap_or_default();
@@ -66,16 +84,22 @@ fn is_lost(session: &Session, context: u64, copy: &Copy) -> bool {
         && session.accessible(from, context)
 }
 
-fn submit(session: &mut Session, number: u64, context: u64, order: Order, mut copy: Copy) {
-    if !session.topology.broken.is_empty() && is_lost(session, context, &copy) {
+fn submit(session: &mut Session, target: &Target, order: Order, mut copy: Copy) {
+    let number = target.number;
+    if !session.topology.broken.is_empty() && is_lost(session, target.context, &copy) {
         session.submit(number, Vec::new(), Work::Nothing);
+        return;
+    }
+    if target.captured {
+        // Memory of the program is read and written when the graph runs.
+        session.submit(number, Vec::new(), Work::Copy(Box::new(copy)));
         return;
     }
     let back_to_program = copy.to.pageable();
     if copy.from.pageable()
         && order != Order::Synchronous
         && let Some(span) = copy.from_layout.span(copy.shape)
-        && !session.busy.is_empty()
+        && (session.deferred() || !session.busy.is_empty())
     {
         copy.from.stage(span as usize);
     }
@@ -97,15 +121,15 @@ struct Linear {
 }
 
 fn linear(session: &mut Session, asked: &Linear) -> Result<(), Code> {
-    let (number, context) = stream_for(session, asked.order)?;
+    let target = target_for(session, asked.order, !asked.checked)?;
     let mut pieces = Vec::new();
     let mut done = 0;
     while done < asked.bytes as u64 {
         let (to, from) = (asked.to.0.wrapping_add(done), asked.from.0.wrapping_add(done));
         let part = session.extent(to).min(session.extent(from)).min(asked.bytes as u64 - done);
         pieces.push(Copy {
-            to: operand(session, to, part, asked.to.1, context, asked.checked)?,
-            from: operand(session, from, part, asked.from.1, context, asked.checked)?,
+            to: operand(session, to, part, asked.to.1, &target, asked.checked)?,
+            from: operand(session, from, part, asked.from.1, &target, asked.checked)?,
             shape: Shape::line(part as usize),
             to_layout: Layout::default(),
             from_layout: Layout::default(),
@@ -113,7 +137,7 @@ fn linear(session: &mut Session, asked: &Linear) -> Result<(), Code> {
         done += part;
     }
     for piece in pieces {
-        submit(session, number, context, asked.order, piece);
+        submit(session, &target, asked.order, piece);
     }
     Ok(())
 }
@@ -295,23 +319,34 @@ impl Volume {
     }
 }
 
-fn volume(session: &mut Session, asked: &Copy3D, order: Order, checked: bool) -> Result<(), Code> {
-    let (number, context) = stream_for(session, order)?;
+/// The copy that a description asks for; none for no bytes.
+pub fn describe(
+    session: &Session,
+    asked: &Copy3D,
+    target: &Target,
+    checked: bool,
+) -> Result<Option<Copy>, Code> {
     let shape = Shape { width: asked.width, height: asked.height, depth: asked.depth };
     if shape.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     let (to, from) = (asked.to.corner(shape)?, asked.from.corner(shape)?);
     let to_span = to.layout.span(shape).ok_or(codes::INVALID_VALUE)?;
     let from_span = from.layout.span(shape).ok_or(codes::INVALID_VALUE)?;
-    let copy = Copy {
-        to: operand(session, to.address, to_span, to.side, context, checked)?,
-        from: operand(session, from.address, from_span, from.side, context, checked)?,
+    Ok(Some(Copy {
+        to: operand(session, to.address, to_span, to.side, target, checked)?,
+        from: operand(session, from.address, from_span, from.side, target, checked)?,
         shape,
         to_layout: to.layout,
         from_layout: from.layout,
-    };
-    submit(session, number, context, order, copy);
+    }))
+}
+
+fn volume(session: &mut Session, asked: &Copy3D, order: Order, checked: bool) -> Result<(), Code> {
+    let target = target_for(session, order, !checked)?;
+    if let Some(copy) = describe(session, asked, &target, checked)? {
+        submit(session, &target, order, copy);
+    }
     Ok(())
 }
 

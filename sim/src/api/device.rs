@@ -146,7 +146,7 @@ pub extern "C" fn cuDeviceGetMemPool(pool: Out<u64>, device: i32) -> u32 {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuDeviceSetMemPool(device: i32, pool: u64) -> u32 {
-    static E: Entry = Entry::new("cuDeviceSetMemPool");
+    static E: Entry = Entry::guarded("cuDeviceSetMemPool");
     call(&E, [device as u64, pool], |session| {
         let device = session.ordinal(device)?;
         session.has_pools(device)?;

@@ -4,10 +4,13 @@ use std::time::Instant;
 use crate::call::{Entry, Out, Session, call};
 use crate::codes::{self, Code};
 use crate::event::{self, Event};
+use crate::graph::Node;
 use crate::work::Work;
 
 /// Blocking sync, disable timing, interprocess.
 const FLAGS: u32 = 7;
+/// `CU_EVENT_RECORD_EXTERNAL`.
+const EXTERNAL: u32 = 1;
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuEventCreate(event: Out<u64>, flags: u32) -> u32 {
@@ -28,36 +31,42 @@ pub extern "C" fn cuEventCreate(event: Out<u64>, flags: u32) -> u32 {
             marks: Vec::new(),
             generation: 0,
             reached: None,
+            captured: None,
         })?;
         event.put(handle)
     })
 }
 
-fn record(session: &mut Session, event: u64, stream: u64) -> Result<(), Code> {
+/// `external`: a node of a graph that records the event, and no mark within a capture.
+fn record(session: &mut Session, event: u64, stream: u64, external: bool) -> Result<(), Code> {
     let number = session.stream(stream)?;
     let context_id = session.streams.get(&number).ok_or(codes::INVALID_HANDLE)?.context_id;
     if session.event(event)?.context_id != context_id {
         return Err(codes::INVALID_HANDLE);
     }
-    let generation = session.fresh_id();
-    if let Some(event) = session.events.get_mut(event) {
-        event.generation = generation;
-        event.recorded = true;
-        event.reached = None;
+    session.admit_work(number)?;
+    let captures = session.is_captured(number);
+    if external {
+        return if captures {
+            session.capture_node(number, Node::Record { event }).map(drop)
+        } else {
+            Err(codes::ILLEGAL_STATE)
+        };
     }
+    if captures {
+        return session.capture_event(number, event);
+    }
+    let generation = session.begin_record(event).ok_or(codes::INVALID_HANDLE)?;
     session.submit(number, Vec::new(), Work::Record { event, generation });
     let mark = session.end_of(number);
-    if let Some(event) = session.events.get_mut(event) {
-        event.marks.clear();
-        event.marks.push(mark);
-    }
+    session.set_marks(event, vec![mark]);
     Ok(())
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuEventRecord(event: u64, stream: u64) -> u32 {
     static E: Entry = Entry::new("cuEventRecord");
-    call(&E, [event, stream], |session| record(session, event, stream))
+    call(&E, [event, stream], |session| record(session, event, stream, false))
 }
 
 #[unsafe(no_mangle)]
@@ -67,7 +76,7 @@ pub extern "C" fn cuEventRecordWithFlags(event: u64, stream: u64, flags: u32) ->
         if flags > 1 {
             return Err(codes::INVALID_VALUE);
         }
-        record(session, event, stream)
+        record(session, event, stream, flags == EXTERNAL)
     })
 }
 
@@ -75,8 +84,10 @@ pub extern "C" fn cuEventRecordWithFlags(event: u64, stream: u64, flags: u32) ->
 pub extern "C" fn cuEventQuery(event: u64) -> u32 {
     static E: Entry = Entry::new("cuEventQuery");
     call(&E, [event], |session| {
-        session.event(event)?;
-        let done = session.events.get(event).is_some_and(|event| session.event_done(event));
+        let marks = session.event(event)?.marks.clone();
+        session.ask_event(event, true)?;
+        session.beside_captures()?;
+        let done = session.poll(event, &marks);
         if done { Ok(()) } else { Err(codes::NOT_READY) }
     })
 }
@@ -87,6 +98,8 @@ pub extern "C" fn cuEventSynchronize(event: u64) -> u32 {
     call(&E, [event], |session| {
         let asked = session.event(event)?;
         let (marks, context) = (asked.marks.clone(), asked.context);
+        session.ask_event(event, true)?;
+        session.beside_captures()?;
         session.wait_for(&marks);
         if let Some(device) = session.contexts.get(context).map(|context| context.device) {
             session.release_pools(device);
@@ -108,12 +121,21 @@ pub extern "C" fn cuEventDestroy_v2(event: u64) -> u32 {
 fn elapsed(entry: &'static Entry, milliseconds: Out<f32>, start: u64, end: u64) -> Code {
     call(entry, [milliseconds.address(), start, end], |session| {
         milliseconds.check()?;
-        let mut time = |event: u64| -> Result<Instant, Code> {
-            let event = session.event(event)?;
+        session.ask_event(start, false)?;
+        session.ask_event(end, false)?;
+        let mut time = |handle: u64| -> Result<Instant, Code> {
+            let event = session.event(handle)?;
             if event.flags & event::DISABLE_TIMING != 0 || !event.recorded {
                 return Err(codes::INVALID_HANDLE);
             }
-            event.reached.ok_or(codes::NOT_READY)
+            let (reached, marks) = (event.reached, event.marks.clone());
+            if reached.is_none() && !marks.iter().all(|mark| session.reached(*mark)) {
+                return Err(codes::NOT_READY);
+            }
+            session.seen(&marks);
+            // An event of a whole context has no work of its own that would note the time.
+            let event = session.events.get_mut(handle).ok_or(codes::INVALID_HANDLE)?;
+            Ok(*event.reached.get_or_insert_with(Instant::now))
         };
         let (start, end) = (time(start)?, time(end)?);
         let span = match end.checked_duration_since(start) {

@@ -1,5 +1,5 @@
 //! Fills: one, two or four bytes repeated over a line or over rows.
-use super::copy::{Order, Side, operand, stream_for};
+use super::copy::{Order, Side, Target, operand, target_for};
 use crate::call::{Entry, Session, call};
 use crate::codes::{self, Code};
 use crate::work::{Fill, Layout, Shape, Work};
@@ -19,34 +19,50 @@ fn fill<const N: usize>(entry: &'static Entry, pattern: [u8; N], asked: &Asked) 
     call(entry, args, |session| submit(session, &pattern, asked))
 }
 
-fn submit(session: &mut Session, pattern: &[u8], asked: &Asked) -> Result<(), Code> {
-    let (number, context) = stream_for(session, asked.order)?;
-    let width = asked.width.checked_mul(pattern.len()).ok_or(codes::INVALID_VALUE)?;
-    let shape = Shape { width, height: asked.height, depth: 1 };
-    if !asked.to.is_multiple_of(pattern.len() as u64) || (asked.height > 1 && asked.pitch < width) {
+/// A fill of `width` bytes in each of the rows.
+pub struct Rows<'a> {
+    pub to: u64,
+    pub pitch: usize,
+    pub width: usize,
+    pub height: usize,
+    pub pattern: &'a [u8],
+}
+
+/// The fills that a description asks for: none for no bytes, several where a line goes over several mappings.
+pub fn describe(session: &Session, asked: &Rows, target: &Target) -> Result<Vec<Fill>, Code> {
+    let shape = Shape { width: asked.width, height: asked.height, depth: 1 };
+    let aligned = asked.to.is_multiple_of(asked.pattern.len() as u64);
+    if !aligned || (asked.height > 1 && asked.pitch < asked.width) {
         return Err(codes::INVALID_VALUE);
     }
+    let mut pieces = Vec::new();
     if shape.is_empty() {
-        return Ok(());
+        return Ok(pieces);
     }
     let layout = Layout { pitch: asked.pitch, slice: 0 };
     let span = layout.span(shape).ok_or(codes::INVALID_VALUE)?;
-    let mut pieces = Vec::new();
     let mut done = 0;
     while done < span {
         let at = asked.to.wrapping_add(done);
         // Only a line can go over into the next mapping.
         let part = if asked.height == 1 { session.extent(at).min(span - done) } else { span };
         let shape = if asked.height == 1 { Shape::line(part as usize) } else { shape };
-        let to = operand(session, at, part, Side::Device, context, true)?;
-        pieces.push(Fill { to, pattern: pattern.to_vec(), shape, layout });
+        let to = operand(session, at, part, Side::Device, target, true)?;
+        pieces.push(Fill { to, pattern: asked.pattern.to_vec(), shape, layout });
         done += part;
     }
-    for piece in pieces {
-        session.submit(number, Vec::new(), Work::Fill(Box::new(piece)));
+    Ok(pieces)
+}
+
+fn submit(session: &mut Session, pattern: &[u8], asked: &Asked) -> Result<(), Code> {
+    let target = target_for(session, asked.order, false)?;
+    let width = asked.width.checked_mul(pattern.len()).ok_or(codes::INVALID_VALUE)?;
+    let rows = Rows { to: asked.to, pitch: asked.pitch, width, height: asked.height, pattern };
+    for piece in describe(session, &rows, &target)? {
+        session.submit(target.number, Vec::new(), Work::Fill(Box::new(piece)));
     }
     if asked.order == Order::Synchronous {
-        let end = session.end_of(number);
+        let end = session.end_of(target.number);
         session.wait_for(&[end]);
     }
     Ok(())

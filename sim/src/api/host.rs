@@ -19,19 +19,19 @@ fn alloc(entry: &'static Entry, address: Out<u64>, bytes: usize, flags: u32) -> 
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemAllocHost_v2(address: Out<u64>, bytes: usize) -> u32 {
-    static E: Entry = Entry::new("cuMemAllocHost_v2");
+    static E: Entry = Entry::guarded("cuMemAllocHost_v2");
     alloc(&E, address, bytes, 0)
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemHostAlloc(address: Out<u64>, bytes: usize, flags: u32) -> u32 {
-    static E: Entry = Entry::new("cuMemHostAlloc");
+    static E: Entry = Entry::guarded("cuMemHostAlloc");
     alloc(&E, address, bytes, flags)
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemFreeHost(address: u64) -> u32 {
-    static E: Entry = Entry::new("cuMemFreeHost");
+    static E: Entry = Entry::guarded("cuMemFreeHost");
     call(&E, [address], |session| {
         session.current_is_not_dead()?;
         if address == 0 {
@@ -52,7 +52,7 @@ pub extern "C" fn cuMemFreeHost(address: u64) -> u32 {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemHostRegister_v2(address: u64, bytes: usize, flags: u32) -> u32 {
-    static E: Entry = Entry::new("cuMemHostRegister_v2");
+    static E: Entry = Entry::guarded("cuMemHostRegister_v2");
     call(&E, [address, bytes as u64, u64::from(flags)], |session| {
         session.register(address, bytes as u64, flags)
     })
@@ -60,7 +60,7 @@ pub extern "C" fn cuMemHostRegister_v2(address: u64, bytes: usize, flags: u32) -
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemHostUnregister(address: u64) -> u32 {
-    static E: Entry = Entry::new("cuMemHostUnregister");
+    static E: Entry = Entry::guarded("cuMemHostUnregister");
     call(&E, [address], |session| {
         session.current_is_not_dead()?;
         session.unregister(address)

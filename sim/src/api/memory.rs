@@ -8,7 +8,7 @@ use crate::work::Work;
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemAlloc_v2(address: Out<u64>, bytes: usize) -> u32 {
-    static E: Entry = Entry::new("cuMemAlloc_v2");
+    static E: Entry = Entry::guarded("cuMemAlloc_v2");
     call(&E, [address.address(), bytes as u64], |session| {
         address.check()?;
         let base = session.alloc_default(bytes as u64)?;
@@ -24,7 +24,7 @@ pub extern "C" fn cuMemAllocPitch_v2(
     height: usize,
     element: u32,
 ) -> u32 {
-    static E: Entry = Entry::new("cuMemAllocPitch_v2");
+    static E: Entry = Entry::guarded("cuMemAllocPitch_v2");
     call(
         &E,
         [address.address(), pitch.address(), width as u64, height as u64, u64::from(element)],
@@ -45,7 +45,7 @@ pub extern "C" fn cuMemAllocPitch_v2(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemAllocManaged(address: Out<u64>, bytes: usize, flags: u32) -> u32 {
-    static E: Entry = Entry::new("cuMemAllocManaged");
+    static E: Entry = Entry::guarded("cuMemAllocManaged");
     call(&E, [address.address(), bytes as u64, u64::from(flags)], |session| {
         address.check()?;
         let base = session.alloc_managed(bytes as u64, flags)?;
@@ -69,13 +69,13 @@ fn begin_free(
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemFree_v2(address: u64) -> u32 {
-    static E: Entry = Entry::new("cuMemFree_v2");
+    static E: Entry = Entry::guarded("cuMemFree_v2");
     call(&E, [address], |session| {
         session.current_is_not_dead()?;
         if address == 0 {
             return Ok(());
         }
-        let allowed = [Kind::Default, Kind::Pool, Kind::Managed, Kind::Imported];
+        let allowed = [Kind::Default, Kind::Pool, Kind::Managed, Kind::Imported, Kind::Graph];
         let (id, kind, device, source, size) = begin_free(session, address, &allowed)?;
         session.synchronize_device(device);
         if kind == Kind::Pool {
@@ -96,6 +96,15 @@ pub extern "C" fn cuMemFreeAsync(address: u64, stream: u64) -> u32 {
             return Ok(());
         }
         let stream = session.stream(stream)?;
+        if session.is_captured(stream) {
+            let (graph, after) = session.capture_tail(stream)?;
+            let context = session.streams.get(&stream).map_or(0, |stream| stream.context);
+            let node = session.add_free_node(graph, &after, address, context)?;
+            session.set_tail(stream, &[node], false);
+            return Ok(());
+        }
+        session.beside_captures()?;
+        session.admit_work(stream)?;
         if session
             .blocks
             .at(address)
@@ -103,11 +112,30 @@ pub extern "C" fn cuMemFreeAsync(address: u64, stream: u64) -> u32 {
         {
             return Err(codes::NOT_SUPPORTED);
         }
-        let allowed = [Kind::Default, Kind::Pool, Kind::Imported];
+        let allowed = [Kind::Default, Kind::Pool, Kind::Imported, Kind::Graph];
         let (id, ..) = begin_free(session, address, &allowed)?;
+        let stream = session.stream_for_free(stream);
         session.submit(stream, Vec::new(), Work::Free { base: address, id });
         Ok(())
     })
+}
+
+/// An allocation that becomes a node. No bytes are a success without an address and without a node.
+fn capture_alloc(session: &mut Session, pool: u64, size: u64, number: u64) -> Result<u64, Code> {
+    let (graph, after) = session.capture_tail(number)?;
+    let context = session.streams.get(&number).map_or(0, |stream| stream.context);
+    let source = session.pool(pool)?;
+    let device = source.device;
+    if source.destroyed || source.imported || !source.on_device() {
+        return Err(codes::INVALID_VALUE);
+    }
+    if size == 0 {
+        return Ok(0);
+    }
+    let access = session.access_of_pool(pool, device);
+    let (node, base) = session.add_alloc_node(graph, &after, (device, context), size, access)?;
+    session.set_tail(number, &[node], false);
+    Ok(base)
 }
 
 fn alloc_async(session: &mut Session, pool: Option<u64>, bytes: usize, stream: u64) -> Result<u64, Code> {
@@ -116,7 +144,12 @@ fn alloc_async(session: &mut Session, pool: Option<u64>, bytes: usize, stream: u
     let (device, context) = (stream.device, stream.context);
     session.has_pools(device)?;
     let pool = pool.unwrap_or(session.devices[device].current_pool);
-    session.alloc_from_pool(pool, bytes as u64, context)
+    if session.is_captured(number) {
+        return capture_alloc(session, pool, bytes as u64, number);
+    }
+    session.beside_captures()?;
+    session.admit_work(number)?;
+    session.alloc_in_order(pool, bytes as u64, number, context)
 }
 
 #[unsafe(no_mangle)]
@@ -207,6 +240,7 @@ fn prefetch(
     let args = [address, count as u64, u64::from(location.kind), location.id as u64, stream];
     call(entry, args, |session| {
         let number = session.stream(stream)?;
+        session.outside_captures(number)?;
         managed_range(session, address, count)?;
         destination(session, location)?;
         if flags != 0 {
@@ -250,13 +284,13 @@ fn advise(entry: &'static Entry, address: u64, count: usize, advice: u32, locati
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemAdvise_v2(address: u64, count: usize, advice: u32, location: Location) -> u32 {
-    static E: Entry = Entry::new("cuMemAdvise_v2");
+    static E: Entry = Entry::guarded("cuMemAdvise_v2");
     advise(&E, address, count, advice, location)
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemAdvise(address: u64, count: usize, advice: u32, device: i32) -> u32 {
-    static E: Entry = Entry::new("cuMemAdvise");
+    static E: Entry = Entry::guarded("cuMemAdvise");
     advise(&E, address, count, advice, old_location(device))
 }
 
@@ -265,6 +299,10 @@ pub extern "C" fn cuStreamAttachMemAsync(stream: u64, address: u64, length: usiz
     static E: Entry = Entry::new("cuStreamAttachMemAsync");
     call(&E, [stream, address, length as u64, u64::from(flags)], |session| {
         let number = session.stream(stream)?;
+        if !session.is_captured(number) {
+            session.beside_captures()?;
+        }
+        session.outside_captures(number)?;
         let block = session.blocks.at(address).ok_or(codes::INVALID_VALUE)?;
         let whole = length == 0 || length as u64 == block.size;
         if block.kind != Kind::Managed || !whole || !matches!(flags, 1 | 2 | 4) {

@@ -3,6 +3,7 @@
 //! Pointer parameters are [`crate::call::Out`] and [`crate::call::In`], so that only those two read and write through
 //! what C passes in.
 #![allow(non_snake_case, reason = "the names are the driver's")]
+pub mod capture;
 pub mod context;
 pub mod control;
 pub mod copy;
@@ -15,6 +16,7 @@ pub mod init;
 pub mod ipc;
 pub mod memory;
 pub mod module;
+pub mod node;
 pub mod peer;
 pub mod pointer;
 pub mod pool;

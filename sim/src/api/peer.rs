@@ -34,7 +34,7 @@ pub extern "C" fn cuDeviceGetP2PAttribute(value: Out<i32>, which: u32, device: i
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuCtxEnablePeerAccess(peer: u64, flags: u32) -> u32 {
-    static E: Entry = Entry::new("cuCtxEnablePeerAccess");
+    static E: Entry = Entry::guarded("cuCtxEnablePeerAccess");
     call(&E, [peer, u64::from(flags)], |session| {
         if flags != 0 {
             return Err(codes::INVALID_VALUE);
@@ -46,7 +46,7 @@ pub extern "C" fn cuCtxEnablePeerAccess(peer: u64, flags: u32) -> u32 {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuCtxDisablePeerAccess(peer: u64) -> u32 {
-    static E: Entry = Entry::new("cuCtxDisablePeerAccess");
+    static E: Entry = Entry::guarded("cuCtxDisablePeerAccess");
     call(&E, [peer], |session| {
         session.current()?;
         session.disable_peer(thread::current(), peer)

@@ -45,7 +45,7 @@ fn value(world: &World, block: &Block, address: u64, which: u32) -> Result<u64, 
     Ok(match which {
         // Pool and mapped memory belongs to a device, not to a context.
         CONTEXT => match block.kind {
-            Kind::Pool | Kind::Mapping | Kind::Imported => 0,
+            Kind::Pool | Kind::Mapping | Kind::Imported | Kind::Graph => 0,
             _ => block.context,
         },
         MEMORY_TYPE => {
@@ -134,7 +134,7 @@ pub extern "C" fn cuPointerGetAttributes(count: u32, which: In<u32>, data: In<Ou
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuPointerSetAttribute(value: In<u32>, which: u32, address: u64) -> u32 {
-    static E: Entry = Entry::new("cuPointerSetAttribute");
+    static E: Entry = Entry::guarded("cuPointerSetAttribute");
     call(&E, [value.address(), u64::from(which), address], |session| {
         let on = value.get()? != 0;
         let block = session.blocks.at_mut(address).ok_or(codes::INVALID_VALUE)?;

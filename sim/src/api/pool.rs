@@ -30,6 +30,26 @@ pub struct PoolProperties {
     reserved: [u8; 54],
 }
 
+impl PoolProperties {
+    /// The device of plain device memory, which is all that allocation nodes can give.
+    pub fn plain_device(&self) -> Option<i32> {
+        let plain = self.kind == PINNED && self.location.kind == LOCATION_DEVICE && self.handle_types == 0;
+        plain.then_some(self.location.id)
+    }
+
+    pub fn of_device(device: usize) -> PoolProperties {
+        PoolProperties {
+            kind: PINNED,
+            handle_types: 0,
+            location: Location { kind: LOCATION_DEVICE, id: device as i32 },
+            security: 0,
+            max_size: 0,
+            usage: 0,
+            reserved: [0; 54],
+        }
+    }
+}
+
 /// `CUmemAccessDesc`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -66,7 +86,7 @@ fn pool_device(world: &World, kind: u32, location: Location) -> Result<usize, Co
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemPoolCreate(pool: Out<u64>, properties: In<PoolProperties>) -> u32 {
-    static E: Entry = Entry::new("cuMemPoolCreate");
+    static E: Entry = Entry::guarded("cuMemPoolCreate");
     call(&E, [pool.address(), properties.address()], |session| {
         pool.check()?;
         let wanted = properties.get()?;
@@ -87,13 +107,13 @@ pub extern "C" fn cuMemPoolCreate(pool: Out<u64>, properties: In<PoolProperties>
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemPoolDestroy(pool: u64) -> u32 {
-    static E: Entry = Entry::new("cuMemPoolDestroy");
+    static E: Entry = Entry::guarded("cuMemPoolDestroy");
     call(&E, [pool], |session| session.destroy_pool(pool))
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemPoolTrimTo(pool: u64, keep: usize) -> u32 {
-    static E: Entry = Entry::new("cuMemPoolTrimTo");
+    static E: Entry = Entry::guarded("cuMemPoolTrimTo");
     call(&E, [pool, keep as u64], |session| {
         session.pool(pool)?;
         session.shrink_pool(pool, keep as u64);
@@ -103,7 +123,7 @@ pub extern "C" fn cuMemPoolTrimTo(pool: u64, keep: usize) -> u32 {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemPoolGetAttribute(pool: u64, which: u32, value: Out<u64>) -> u32 {
-    static E: Entry = Entry::new("cuMemPoolGetAttribute");
+    static E: Entry = Entry::guarded("cuMemPoolGetAttribute");
     call(&E, [pool, u64::from(which), value.address()], |session| {
         value.check()?;
         let asked = session.pool(pool)?;
@@ -125,7 +145,7 @@ fn value_of(pool: &Pool, which: u32, value: Out<u64>) -> Result<(), Code> {
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemPoolSetAttribute(pool: u64, which: u32, value: In<u64>) -> u32 {
-    static E: Entry = Entry::new("cuMemPoolSetAttribute");
+    static E: Entry = Entry::guarded("cuMemPoolSetAttribute");
     call(&E, [pool, u64::from(which), value.address()], |session| {
         let changed = session.pool_mut(pool)?;
         match which {
@@ -142,7 +162,7 @@ pub extern "C" fn cuMemPoolSetAttribute(pool: u64, which: u32, value: In<u64>) -
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemPoolSetAccess(pool: u64, wanted: In<AccessDescription>, count: usize) -> u32 {
-    static E: Entry = Entry::new("cuMemPoolSetAccess");
+    static E: Entry = Entry::guarded("cuMemPoolSetAccess");
     call(&E, [pool, wanted.address(), count as u64], |session| {
         let wanted: Vec<_> = wanted.list(count)?.into_iter().map(AccessDescription::pair).collect();
         session.set_pool_access(pool, &wanted)
@@ -151,7 +171,7 @@ pub extern "C" fn cuMemPoolSetAccess(pool: u64, wanted: In<AccessDescription>, c
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemPoolGetAccess(flags: Out<u32>, pool: u64, location: In<Location>) -> u32 {
-    static E: Entry = Entry::new("cuMemPoolGetAccess");
+    static E: Entry = Entry::guarded("cuMemPoolGetAccess");
     call(&E, [flags.address(), pool, location.address()], |session| {
         flags.check()?;
         let location = location.get()?;
@@ -198,7 +218,7 @@ pub extern "C" fn cuMemGetMemPool(pool: Out<u64>, location: In<Location>, kind: 
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuMemSetMemPool(location: In<Location>, kind: u32, pool: u64) -> u32 {
-    static E: Entry = Entry::new("cuMemSetMemPool");
+    static E: Entry = Entry::guarded("cuMemSetMemPool");
     call(&E, [location.address(), u64::from(kind), pool], |session| {
         let location = location.get()?;
         let device = pool_device(session, kind, location)?;

@@ -1,11 +1,14 @@
 //! Streams: made, asked, waited for; host functions; the thread's capture mode.
-use crate::call::{Entry, Out, call};
+use crate::call::{Entry, Out, Session, call};
 use crate::codes::{self, Code};
+use crate::schedule::MISSING_JOINS;
 use crate::stream::NON_BLOCKING;
 use crate::thread;
 use crate::work::{HostFunction, Work};
 
 pub const GREATEST_PRIORITY: i32 = -5;
+/// `CU_EVENT_WAIT_EXTERNAL`: a node of a graph that waits, and no join within a capture.
+const EXTERNAL: u32 = 1;
 
 fn create(entry: &'static Entry, stream: Out<u64>, flags: u32, priority: i32) -> Code {
     call(entry, [stream.address(), u64::from(flags), priority as u64], |session| {
@@ -43,11 +46,20 @@ pub extern "C" fn cuStreamDestroy_v2(stream: u64) -> u32 {
     })
 }
 
+/// How far a stream has come cannot be asked while it captures, nor what a capture may forbid.
+fn admit_question(session: &mut Session, number: u64) -> Result<(), Code> {
+    if !session.is_captured(number) {
+        session.beside_captures()?;
+    }
+    session.outside_captures(number)
+}
+
 #[unsafe(no_mangle)]
 pub extern "C" fn cuStreamSynchronize(stream: u64) -> u32 {
     static E: Entry = Entry::new("cuStreamSynchronize");
     call(&E, [stream], |session| {
         let number = session.stream(stream)?;
+        admit_question(session, number)?;
         session.synchronize_stream(number);
         Ok(())
     })
@@ -58,7 +70,9 @@ pub extern "C" fn cuStreamQuery(stream: u64) -> u32 {
     static E: Entry = Entry::new("cuStreamQuery");
     call(&E, [stream], |session| {
         let number = session.stream(stream)?;
-        let idle = session.streams.get(&number).is_none_or(crate::stream::Stream::idle);
+        admit_question(session, number)?;
+        let end = session.end_of(number);
+        let idle = session.poll(number, &[end]);
         if idle { Ok(()) } else { Err(codes::NOT_READY) }
     })
 }
@@ -75,7 +89,11 @@ fn ask<T>(entry: &'static Entry, stream: u64, out: Out<T>, answer: fn(&crate::st
 #[unsafe(no_mangle)]
 pub extern "C" fn cuStreamGetId(stream: u64, id: Out<u64>) -> u32 {
     static E: Entry = Entry::new("cuStreamGetId");
-    ask(&E, stream, id, |stream| stream.number)
+    call(&E, [stream, id.address()], |session| {
+        let number = session.stream(stream)?;
+        session.outside_captures(number)?;
+        id.put(number)
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -107,12 +125,16 @@ pub extern "C" fn cuStreamWaitEvent(stream: u64, event: u64, flags: u32) -> u32 
     static E: Entry = Entry::new("cuStreamWaitEvent");
     call(&E, [stream, event, u64::from(flags)], |session| {
         let number = session.stream(stream)?;
-        // 1: an external event, which only graphs tell apart.
-        if flags > 1 {
+        if flags > EXTERNAL {
             return Err(codes::INVALID_VALUE);
         }
         let marks = session.event(event)?.marks.clone();
-        session.submit(number, marks, Work::Nothing);
+        if session.wait_in_capture(number, event, flags == EXTERNAL)? {
+            return Ok(());
+        }
+        if session.schedule.misorder & MISSING_JOINS == 0 {
+            session.submit(number, marks, Work::Nothing);
+        }
         Ok(())
     })
 }
@@ -123,55 +145,18 @@ pub extern "C" fn cuLaunchHostFunc(stream: u64, function: Option<HostFunction>, 
     call(&E, [stream, function.map_or(0, |function| function as usize as u64), data], |session| {
         let number = session.stream(stream)?;
         let function = function.ok_or(codes::INVALID_VALUE)?;
+        session.admit_work(number)?;
         session.submit(number, Vec::new(), Work::Host { function, data });
         Ok(())
     })
-}
-
-const NOT_CAPTURING: u32 = 0;
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuStreamIsCapturing(stream: u64, status: Out<u32>) -> u32 {
-    static E: Entry = Entry::new("cuStreamIsCapturing");
-    ask(&E, stream, status, |_| NOT_CAPTURING)
-}
-
-/// What a stream that does not capture answers; nothing but the status is written then.
-#[unsafe(no_mangle)]
-pub extern "C" fn cuStreamGetCaptureInfo_v2(
-    stream: u64,
-    status: Out<u32>,
-    _id: Out<u64>,
-    _graph: Out<u64>,
-    _dependencies: Out<u64>,
-    _count: Out<usize>,
-) -> u32 {
-    static E: Entry = Entry::new("cuStreamGetCaptureInfo_v2");
-    ask(&E, stream, status, |_| NOT_CAPTURING)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuStreamGetCaptureInfo_v3(
-    stream: u64,
-    status: Out<u32>,
-    _id: Out<u64>,
-    _graph: Out<u64>,
-    _dependencies: Out<u64>,
-    _edges: Out<u64>,
-    _count: Out<usize>,
-) -> u32 {
-    static E: Entry = Entry::new("cuStreamGetCaptureInfo_v3");
-    ask(&E, stream, status, |_| NOT_CAPTURING)
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn cuThreadExchangeStreamCaptureMode(mode: Out<u32>) -> u32 {
     static E: Entry = Entry::new("cuThreadExchangeStreamCaptureMode");
     call(&E, [mode.address()], |_| {
+        // The driver takes any number; those it does not know work as thread-local.
         let wanted = mode.get()?;
-        if wanted > 2 {
-            return Err(codes::INVALID_VALUE);
-        }
         mode.put(thread::exchange_capture_mode(wanted))
     })
 }

@@ -1,0 +1,500 @@
+//! A graph, from the begin of its capture until the last block that it made is forgotten. It owns the memory that its
+//! capture allocated in every order of launch, free, release and failure, and keeps what its runs use.
+
+use super::order;
+use crate::device::Device;
+use crate::driver::{CaptureMode, Dependency, Driver, Failure, RawGraph, RawGraphExec, RawNode, RawStream};
+use crate::handle::{Object, Tag};
+use crate::log::{self, log};
+use crate::runtime;
+use crate::stream;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Something that must stay for as long as a graph, or a run of it, may use it.
+pub trait Keep: Send {
+    /// Nothing of the graph is left: on with its end.
+    fn give_back(self: Box<Self>);
+    /// It went with the graph: the graph frees it in each run, or never made it.
+    fn forget(self: Box<Self>);
+}
+
+/// What became of a free of a graph's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Freed {
+    /// The graph frees it itself, or will, or keeps it for its further runs; whoever held it may forget it.
+    ByGraph,
+    /// The graph has it kept, and gives it back in the end.
+    Kept,
+    /// No graph uses it any more: to be freed like any other block.
+    Now,
+    /// It never existed, and never will.
+    Never,
+}
+
+/// A block that was freed on another thread than the capturing one, or while the capture was paused.
+struct Pending {
+    base: u64,
+    address: u64,
+    block: Box<dyn Keep>,
+}
+
+enum Phase {
+    Capturing,
+    /// Not capturing for a while: the graph so far, and what its stream stood behind.
+    Paused(RawGraph, Vec<Dependency>),
+    /// Captured, and ours to launch and destroy.
+    Whole(RawGraph),
+    /// Captured, and somebody else's; or destroyed, with runs that may still go on.
+    Away,
+    /// The capture failed or was given up: its memory will never exist.
+    Void,
+}
+
+struct State {
+    phase: Phase,
+    /// Nobody can launch it any more.
+    released: bool,
+    /// What its capture allocated and the caller has not freed: by the block's first address the node that allocates.
+    blocks: HashMap<u64, RawNode>,
+    pending: Vec<Pending>,
+    /// Blocks of its own that were freed and that its runs go on using.
+    own: Vec<Box<dyn Keep>>,
+    /// What else its runs use.
+    kept: Vec<Box<dyn Keep>>,
+}
+
+/// Who began a capture, and where.
+#[derive(Clone, Copy)]
+pub struct Origin {
+    /// The stream's slot, which the graph holds.
+    pub stream: u32,
+    pub native: RawStream,
+    pub mode: CaptureMode,
+    /// The mark of the thread that captures: nobody else may touch the graph meanwhile.
+    pub thread: u32,
+    /// The native stream may be gone: only calls that name it may touch it.
+    pub untracked: bool,
+    /// Begun by this library, which also ends it.
+    pub ours: bool,
+    /// The graph belongs to the caller, as the body of a conditional node does.
+    pub borrowed: bool,
+    /// Its graph could not be used for what it is meant for if it allocated.
+    pub no_allocations: bool,
+}
+
+pub struct Graph {
+    device: &'static Device,
+    id: u64,
+    /// What the driver calls the capture at present: it may count anew after a pause.
+    native_id: AtomicU64,
+    pub origin: Origin,
+    launched: AtomicBool,
+    allocated: AtomicBool,
+    over: AtomicBool,
+    /// Held while it is launched: the driver's executables are for one thread at a time.
+    exec: Mutex<Option<RawGraphExec>>,
+    state: Mutex<State>,
+}
+
+impl State {
+    /// The freed blocks of its own that no free node took away.
+    fn take_own(&mut self) -> Vec<Box<dyn Keep>> {
+        let pending = self.pending.drain(..).map(|pending| pending.block);
+        self.own.drain(..).chain(pending).collect()
+    }
+}
+
+impl Object for Graph {
+    const TAG: Tag = Tag::Graph;
+
+    fn word(&self) -> u64 {
+        self.id
+    }
+
+    fn retire(&self) {
+        if runtime::is_forked() {
+            return;
+        }
+        let exec = self.exec.lock().take();
+        let native = {
+            let mut state = self.state.lock();
+            state.released = true;
+            self.take_native(&mut state)
+        };
+        if self.device.is_lost() {
+            self.has_gone();
+        } else if let Ok(driver) = runtime::driver() {
+            self.destroy(driver, exec, native);
+        }
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        // SAFETY: the graph had the hold and is gone.
+        unsafe { stream::release_hold(self.origin.stream) };
+    }
+}
+
+impl Graph {
+    pub fn new(device: &'static Device, id: u64, origin: Origin) -> Graph {
+        Graph {
+            device,
+            id,
+            native_id: AtomicU64::new(id),
+            origin,
+            launched: AtomicBool::new(false),
+            allocated: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            exec: Mutex::new(None),
+            state: Mutex::new(State {
+                phase: Phase::Capturing,
+                released: false,
+                blocks: HashMap::new(),
+                pending: Vec::new(),
+                own: Vec::new(),
+                kept: Vec::new(),
+            }),
+        }
+    }
+
+    pub fn device(&self) -> &'static Device {
+        self.device
+    }
+
+    /// Of its capture, as the driver counted when it began.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn native_id(&self) -> u64 {
+        self.native_id.load(Ordering::Relaxed)
+    }
+
+    pub fn is_ours(&self) -> bool {
+        self.origin.ours
+    }
+
+    pub fn is_launched(&self) -> bool {
+        self.launched.load(Ordering::Acquire)
+    }
+
+    /// Whether its capture allocated through this library, freed or not.
+    pub fn has_allocated(&self) -> bool {
+        self.allocated.load(Ordering::Acquire)
+    }
+
+    /// Whether no run of it is going on and none can come.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire) || self.device.is_lost()
+    }
+
+    /// Whether the calling thread may touch the graph while it is captured.
+    pub fn is_this_threads(&self) -> bool {
+        stream::is_this_thread(self.origin.thread)
+    }
+
+    pub fn is_paused(&self) -> bool {
+        matches!(self.state.lock().phase, Phase::Paused(..))
+    }
+
+    /// The driver's graph and what is launched, once captured; NULL before and where they are not ours.
+    pub fn natives(&self) -> (RawGraph, RawGraphExec) {
+        let exec = self.exec.lock().unwrap_or(RawGraphExec::NULL);
+        match self.state.lock().phase {
+            Phase::Whole(graph) => (graph, exec),
+            _ => (RawGraph::NULL, exec),
+        }
+    }
+
+    /// Addresses of the blocks that it made and nobody has freed.
+    pub fn blocks(&self) -> Vec<u64> {
+        self.state.lock().blocks.keys().copied().collect()
+    }
+
+    /// Notes what its capture just allocated.
+    pub fn allocated(&self, base: u64, node: RawNode) {
+        self.allocated.store(true, Ordering::Release);
+        self.state.lock().blocks.insert(base, node);
+    }
+
+    /// Forgets a block that is not the caller's any more.
+    pub fn forget(&self, base: u64) {
+        self.state.lock().blocks.remove(&base);
+    }
+
+    /// Keeps something until nothing of the graph is left. Comes back when that is so already.
+    pub fn keep(&self, what: Box<dyn Keep>) -> Option<Box<dyn Keep>> {
+        let mut state = self.state.lock();
+        if self.is_over() {
+            return Some(what);
+        }
+        state.kept.push(what);
+        None
+    }
+
+    /// Frees the block that begins at `base` and that the driver knows by `address`: `block` is what there is to keep of
+    /// it. A context is current, and the thread's capture mode relaxed. On failure nothing was freed.
+    pub fn free(
+        &self,
+        driver: &'static Driver,
+        base: u64,
+        address: u64,
+        block: impl FnOnce() -> Box<dyn Keep>,
+    ) -> Result<Freed, Failure> {
+        log::after(|| {
+            let mut state = self.state.lock();
+            if self.is_over() {
+                state.blocks.remove(&base);
+                return Ok(if self.has_run() { Freed::Now } else { Freed::Never });
+            }
+            match state.phase {
+                Phase::Capturing if self.is_this_threads() && self.captures_now(driver)? => {
+                    self.place_pending(driver, &mut state);
+                    self.place(driver, &mut state, base, address)?;
+                    Ok(Freed::ByGraph)
+                }
+                Phase::Capturing | Phase::Paused(..) => {
+                    state.pending.push(Pending { base, address, block: block() });
+                    Ok(Freed::Kept)
+                }
+                Phase::Void => {
+                    state.blocks.remove(&base);
+                    Ok(Freed::Never)
+                }
+                Phase::Whole(_) | Phase::Away => {
+                    state.blocks.remove(&base);
+                    if state.released && !self.is_launched() {
+                        // It lasted only to keep the addresses of blocks like this one from being given out again.
+                        let native = self.take_native(&mut state);
+                        drop(state);
+                        self.destroy(driver, None, native);
+                        return Ok(Freed::Never);
+                    }
+                    state.own.push(block());
+                    Ok(Freed::Kept)
+                }
+            }
+        })
+    }
+
+    /// Whether its memory may exist. What others launch is not seen.
+    fn has_run(&self) -> bool {
+        self.is_launched() || !self.origin.ours || self.origin.borrowed
+    }
+
+    /// Whether its capture is going on and whole, as far as its stream may be asked.
+    fn captures_now(&self, driver: &Driver) -> Result<bool, Failure> {
+        if self.origin.untracked {
+            return Ok(false);
+        }
+        let info = driver.capture_info(self.origin.native)?;
+        Ok(info.is_some_and(|info| info.active && info.id == self.native_id()))
+    }
+
+    /// Puts the free of one of its blocks into the graph, behind every use.
+    fn place(&self, driver: &Driver, state: &mut State, base: u64, address: u64) -> Result<(), Failure> {
+        let Some(node) = state.blocks.get(&base).copied() else { return Ok(()) };
+        match &mut state.phase {
+            Phase::Capturing => {
+                let Some(info) = driver.capture_info(self.origin.native)? else { return Ok(()) };
+                let (users, free) = order::add_free(driver, info.graph, node, address)?;
+                // From here on it is freed, and a stream that could not be moved on only waits for less.
+                if let Err(f) = order::move_on(driver, (self.origin.native, self.native_id()), &users, free) {
+                    log!(Warning, "a stream of a capture was not moved on: {}", driver.describe(f));
+                }
+            }
+            Phase::Paused(graph, frontier) => {
+                let (users, free) = order::add_free(driver, *graph, node, address)?;
+                if frontier.iter().any(|d| users.contains(&d.node)) {
+                    frontier.retain(|d| !users.contains(&d.node));
+                    frontier.push(Dependency::on(free));
+                }
+            }
+            _ => return Ok(()),
+        }
+        state.blocks.remove(&base);
+        Ok(())
+    }
+
+    /// Puts the frees that other threads asked for into the graph. What the driver refuses is kept for the end.
+    fn place_pending(&self, driver: &Driver, state: &mut State) {
+        for pending in std::mem::take(&mut state.pending) {
+            match self.place(driver, state, pending.base, pending.address) {
+                Ok(()) => pending.block.forget(),
+                Err(f) => {
+                    log!(
+                        Warning,
+                        "the free of {:#x} was not put into its graph: {}",
+                        pending.base,
+                        driver.describe(f)
+                    );
+                    state.blocks.remove(&pending.base);
+                    state.own.push(pending.block);
+                }
+            }
+        }
+    }
+
+    /// Before something is added to the capture: what was freed meanwhile can be used again.
+    pub fn catch_up(&self, driver: &'static Driver) {
+        log::after(|| {
+            let mut state = self.state.lock();
+            if !state.pending.is_empty()
+                && self.is_this_threads()
+                && matches!(state.phase, Phase::Capturing)
+                && self.captures_now(driver).unwrap_or(false)
+            {
+                self.place_pending(driver, &mut state);
+            }
+        });
+    }
+
+    /// Ends the capture on its stream and keeps the graph as it is so far.
+    pub fn pause(&self, driver: &'static Driver) -> Result<(), Failure> {
+        log::after(|| {
+            let mut state = self.state.lock();
+            self.place_pending(driver, &mut state);
+            order::join_all(driver, self.origin.native)?;
+            let frontier =
+                driver.capture_info(self.origin.native)?.map(|info| info.frontier).unwrap_or_default();
+            let graph = driver.end_capture(self.origin.native)?;
+            state.phase = Phase::Paused(graph, frontier);
+            Ok(())
+        })
+    }
+
+    /// Goes on capturing where `pause` stopped; tells what the driver calls the capture from now on.
+    pub fn resume(&self, driver: &'static Driver) -> Result<u64, Failure> {
+        let mut state = self.state.lock();
+        if let Phase::Paused(graph, frontier) = &state.phase {
+            driver.begin_capture_into(self.origin.native, *graph, frontier, self.origin.mode)?;
+            state.phase = Phase::Capturing;
+            if let Ok(Some(id)) = driver.capture_id(self.origin.native) {
+                self.native_id.store(id, Ordering::Relaxed);
+            }
+        }
+        Ok(self.native_id())
+    }
+
+    /// Ends the capture, paused or not; the graph is then whole.
+    pub fn end(&self, driver: &'static Driver) -> Result<RawGraph, Failure> {
+        log::after(|| {
+            let mut state = self.state.lock();
+            self.place_pending(driver, &mut state);
+            let graph = match &state.phase {
+                Phase::Paused(graph, _) => *graph,
+                _ => {
+                    order::join_all(driver, self.origin.native)?;
+                    driver.end_capture(self.origin.native)?
+                }
+            };
+            state.phase = if self.origin.borrowed { Phase::Away } else { Phase::Whole(graph) };
+            Ok(graph)
+        })
+    }
+
+    /// Takes the graph out of a capture that somebody else ends.
+    pub fn hand_over(&self, driver: &'static Driver) {
+        log::after(|| {
+            let mut state = self.state.lock();
+            if self.is_this_threads() && self.captures_now(driver).unwrap_or(false) {
+                self.place_pending(driver, &mut state);
+            }
+            let late: Vec<_> = state.pending.drain(..).collect();
+            for pending in late {
+                state.blocks.remove(&pending.base);
+                state.own.push(pending.block);
+            }
+            state.phase = Phase::Away;
+        });
+    }
+
+    /// The capture came to nothing: its own memory will never exist, and what it kept is free to go.
+    pub fn void(&self) -> Option<RawGraph> {
+        self.over.store(true, Ordering::Release);
+        let (native, own, kept) = {
+            let mut state = self.state.lock();
+            let native = match std::mem::replace(&mut state.phase, Phase::Void) {
+                Phase::Paused(graph, _) | Phase::Whole(graph) if !self.origin.borrowed => Some(graph),
+                _ => None,
+            };
+            (native, state.take_own(), std::mem::take(&mut state.kept))
+        };
+        own.into_iter().for_each(Keep::forget);
+        kept.into_iter().for_each(Keep::give_back);
+        native
+    }
+
+    /// Nothing of the graph is left, and no run of it goes on.
+    pub fn has_gone(&self) {
+        self.over.store(true, Ordering::Release);
+        let (own, kept) = {
+            let mut state = self.state.lock();
+            (state.take_own(), std::mem::take(&mut state.kept))
+        };
+        // Of a graph that never ran the addresses may be somebody else's by now.
+        let end = if self.has_run() { Keep::give_back } else { Keep::forget };
+        own.into_iter().for_each(end);
+        kept.into_iter().for_each(Keep::give_back);
+    }
+
+    /// Launches it; tells whether that was the first time. `None` when it is not ours to launch.
+    pub fn launch(&self, driver: &'static Driver, stream: RawStream) -> Result<Option<bool>, Failure> {
+        let mut exec = self.exec.lock();
+        let ready = match *exec {
+            Some(ready) => ready,
+            None => {
+                let Phase::Whole(graph) = self.state.lock().phase else { return Ok(None) };
+                let made = driver.instantiate(graph)?;
+                // Saves the first launch the way; where it cannot be had the launch pays it.
+                let _ = driver.upload_graph(made, stream);
+                *exec.insert(made)
+            }
+        };
+        driver.launch_graph(ready, stream)?;
+        Ok(Some(!self.launched.swap(true, Ordering::AcqRel)))
+    }
+
+    /// Puts a copy of another graph behind what the stream, which takes part in this capture, stands behind. False when
+    /// that cannot be: the other is not whole, or this is another thread's to add to.
+    pub fn add_child(&self, driver: &Driver, stream: RawStream, child: &Graph) -> Result<bool, Failure> {
+        if std::ptr::eq(self, child) || !self.is_this_threads() {
+            return Ok(false);
+        }
+        let _state = self.state.lock();
+        let inner = child.state.lock();
+        let Phase::Whole(graph) = inner.phase else { return Ok(false) };
+        let Some(info) = driver.capture_info(stream)? else { return Ok(false) };
+        let after: Vec<_> = info.frontier.iter().map(|d| d.node).collect();
+        let node = driver.add_child_node(info.graph, &after, graph)?;
+        driver.set_frontier(stream, &[Dependency::on(node)])?;
+        Ok(true)
+    }
+
+    /// The native graph, if it is to be destroyed now. One that never ran stays while blocks of it are not freed: their
+    /// addresses would be given to others.
+    fn take_native(&self, state: &mut State) -> Option<RawGraph> {
+        match state.phase {
+            Phase::Whole(graph) if self.is_launched() || state.blocks.is_empty() => {
+                state.phase = Phase::Away;
+                Some(graph)
+            }
+            _ => None,
+        }
+    }
+
+    fn destroy(&self, driver: &'static Driver, exec: Option<RawGraphExec>, graph: Option<RawGraph>) {
+        let Ok(_context) = self.device.enter(driver) else { return };
+        let Ok(_relaxed) = driver.relax_capture() else { return };
+        let done = exec.map_or(Ok(()), |exec| driver.destroy_exec(exec));
+        let done = done.and(graph.map_or(Ok(()), |graph| driver.destroy_graph(graph)));
+        if let Err(f) = done
+            && !self.device.notice(driver, f)
+        {
+            log!(Error, "a graph of \"{}\" was not destroyed: {}", self.device.alias(), driver.describe(f));
+        }
+    }
+}

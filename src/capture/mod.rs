@@ -1,0 +1,560 @@
+//! Captures: work put on a stream is recorded and becomes a graph. Begun here or elsewhere, paused, ended, given up; a
+//! capture that fails is unwound, and nothing of this library breaks one.
+
+mod gone;
+mod graph;
+mod order;
+
+pub use crate::driver::{CaptureMode, RawGraph};
+pub use gone::{any_gone, settle_gone};
+pub use graph::{Freed, Graph, Keep};
+
+use crate::device::Device;
+use crate::driver::{CaptureInfo, Driver, Failure, RawStream};
+use crate::error::{Error, Result, error, fail};
+use crate::handle::{Entered, Handle, Registry};
+use crate::runtime;
+use crate::stream::{self, Stream};
+use crate::thread;
+use graph::Origin;
+use parking_lot::Mutex;
+
+static GRAPHS: Registry<Graph> = Registry::new();
+
+/// A capture that is known and has not ended.
+struct Open {
+    graph: Handle,
+    /// What the driver calls the capture.
+    id: u64,
+    /// The stream's slot, which the graph holds.
+    origin: u32,
+    thread: u32,
+    ours: bool,
+}
+
+static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
+
+/// How a capture should be.
+#[derive(Default)]
+pub struct Options {
+    /// Capture into this graph, which stays the caller's.
+    pub into: Option<RawGraph>,
+    pub no_allocations: bool,
+}
+
+/// Begins a capture on the stream.
+pub fn begin(stream: &Entered<Stream>, mode: CaptureMode, options: &Options) -> Result<()> {
+    let (driver, device) = require(stream)?;
+    if stream.native().is_special() && !stream.is_per_thread() {
+        fail!(
+            InvalidArgument,
+            "the legacy stream of \"{}\" cannot be captured, since all blocking streams wait for it; begin on another stream",
+            device.alias()
+        );
+    }
+    if let Some(graph) = paused_on(stream) {
+        fail!(
+            IllegalInCapture,
+            "the capture {} of the stream (id {}) is paused; resume it or end it before another begins",
+            graph.id(),
+            stream.id()
+        );
+    }
+    let _context = device.enter(driver)?;
+    let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+    if info(driver, stream)?.is_some() {
+        fail!(
+            IllegalInCapture,
+            "the stream (id {}) of \"{}\" is being captured already; end that capture first",
+            stream.id(),
+            device.alias()
+        );
+    }
+    let native = stream.native();
+    match options.into {
+        Some(graph) => driver.begin_capture_into(native, graph, &[], mode),
+        None => driver.begin_capture(native, mode),
+    }
+    .map_err(|f| device.error(driver, f).context("the begin of a capture"))?;
+    let known = info(driver, stream).and_then(|info| {
+        let Some(info) = info else {
+            fail!(DriverError, "the capture of the stream (id {}) began and is not there", stream.id())
+        };
+        register(stream, &info, mode, true, options)
+    });
+    known.map(drop).inspect_err(|_| leave(driver, native))
+}
+
+/// Takes note of a capture that other code began on the stream, and will end.
+pub fn adopt(stream: &Entered<Stream>, no_allocations: bool) -> Result<()> {
+    let (driver, device) = require(stream)?;
+    let _context = stream.enter_context(driver)?;
+    let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+    let Some(info) = active(stream, info(driver, stream)?)? else {
+        fail!(
+            InvalidArgument,
+            "the stream (id {}) of \"{}\" is not being captured; begin the capture where it is begun, then adopt it",
+            stream.id(),
+            device.alias()
+        );
+    };
+    if let Some(graph) = find(info.id) {
+        let whose = if graph.is_ours() { "began here" } else { "was adopted already" };
+        fail!(IllegalInCapture, "the capture {} of the stream (id {}) {whose}", info.id, stream.id());
+    }
+    watch_foreign(driver, stream, &info, no_allocations).map(drop)
+}
+
+/// Ends the capture. The graph, unless it is somebody else's.
+pub fn end(stream: &Entered<Stream>) -> Result<Option<Handle>> {
+    let (driver, device, graph) = find_to_end(stream, "ended")?;
+    if !graph.is_ours() {
+        let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+        graph.hand_over(driver);
+        forget_open(&graph);
+        return Ok(None);
+    }
+    let handle = GRAPHS.handle_of(graph.index());
+    let whole = finish(driver, device, stream, &graph);
+    forget_open(&graph);
+    match whole {
+        Ok(()) if graph.origin.borrowed => {
+            drop(GRAPHS.close(handle));
+            Ok(None)
+        }
+        Ok(()) => Ok(Some(handle)),
+        Err(error) => {
+            unwind(driver, device, stream, &graph);
+            drop(GRAPHS.close(handle));
+            Err(error)
+        }
+    }
+}
+
+fn finish(
+    driver: &'static Driver,
+    device: &'static Device,
+    stream: &Entered<Stream>,
+    graph: &Entered<Graph>,
+) -> Result<()> {
+    let _context = device.enter(driver)?;
+    let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+    if !graph.is_paused() && active(stream, info(driver, stream)?)?.is_none() {
+        fail!(
+            IllegalInCapture,
+            "the capture {} of the stream (id {}) is not there any more: other code ended it; end with warp_capture_end() what was begun with warp_capture_begin()",
+            graph.id(),
+            stream.id()
+        );
+    }
+    let native = graph.end(driver).map_err(|f| device.error(driver, f).context("the end of a capture"))?;
+    gone::watch(driver, graph, native).map_err(|f| device.error(driver, f).context("the end of a capture"))
+}
+
+/// Gives the capture up: nothing of it ever runs.
+pub fn abandon(stream: &Entered<Stream>) -> Result<()> {
+    let (driver, device, graph) = find_to_end(stream, "given up")?;
+    if !graph.is_ours() {
+        fail!(
+            InvalidArgument,
+            "the capture {} of the stream (id {}) was begun by other code; give it up there",
+            graph.id(),
+            stream.id()
+        );
+    }
+    forget_open(&graph);
+    unwind(driver, device, stream, &graph);
+    drop(GRAPHS.close(GRAPHS.handle_of(graph.index())));
+    Ok(())
+}
+
+/// Makes the stream an ordinary one again, and the memory of its capture something that will never be.
+fn unwind(
+    driver: &'static Driver,
+    device: &'static Device,
+    stream: &Entered<Stream>,
+    graph: &Entered<Graph>,
+) {
+    if let Ok(_context) = device.enter(driver)
+        && let Ok(_relaxed) = driver.relax_capture()
+    {
+        if !graph.is_paused() {
+            leave(driver, stream.native());
+        }
+        if let Some(native) = graph.void() {
+            let _ = driver.destroy_graph(native);
+        }
+    } else {
+        graph.void();
+    }
+}
+
+/// Ends whatever the stream captures and throws it away. Twice, since the driver may have refused for a passing reason.
+fn leave(driver: &Driver, native: RawStream) {
+    for _ in 0..2 {
+        if driver.capture_id(native).is_ok_and(|id| id.is_none()) {
+            return;
+        }
+        if let Ok(graph) = driver.end_capture(native)
+            && graph != RawGraph::NULL
+        {
+            let _ = driver.destroy_graph(graph);
+        }
+    }
+}
+
+/// Stops capturing for a while: what is put on the stream runs.
+pub fn pause(stream: &Entered<Stream>) -> Result<()> {
+    let (driver, device, graph) = find_to_end(stream, "paused")?;
+    if !graph.is_ours() {
+        fail!(
+            NotSupported,
+            "the capture {} of the stream (id {}) was begun by other code, and only captures of this library can be paused",
+            graph.id(),
+            stream.id()
+        );
+    }
+    if graph.is_paused() {
+        fail!(
+            IllegalInCapture,
+            "the capture {} of the stream (id {}) is paused already",
+            graph.id(),
+            stream.id()
+        );
+    }
+    let _context = device.enter(driver)?;
+    let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+    active(stream, info(driver, stream)?)?;
+    graph.pause(driver).map_err(|f| device.error(driver, f).context("the pause of a capture"))
+}
+
+/// Goes on with a paused capture.
+pub fn resume(stream: &Entered<Stream>) -> Result<()> {
+    let (driver, device, graph) = find_to_end(stream, "resumed")?;
+    if !graph.is_paused() {
+        fail!(
+            IllegalInCapture,
+            "the capture {} of the stream (id {}) is not paused",
+            graph.id(),
+            stream.id()
+        );
+    }
+    let _context = device.enter(driver)?;
+    let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+    let id =
+        graph.resume(driver).map_err(|f| device.error(driver, f).context("the resumption of a capture"))?;
+    let handle = GRAPHS.handle_of(graph.index());
+    OPEN.lock().iter_mut().filter(|open| open.graph == handle).for_each(|open| open.id = id);
+    Ok(())
+}
+
+/// Whether a stream is captured, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    None,
+    Active,
+    /// Something broke it: all that is left is to end it.
+    Invalidated,
+    Paused,
+}
+
+pub struct Description {
+    pub state: State,
+    pub id: u64,
+    /// Of the stream that it began on; 0 where that is not known.
+    pub origin_id: u64,
+    /// `None` where other code began it.
+    pub mode: Option<CaptureMode>,
+    pub ours: bool,
+}
+
+/// What is known of the stream's capture.
+pub fn describe(stream: &Entered<Stream>) -> Result<Description> {
+    let mut answer = Description { state: State::None, id: 0, origin_id: 0, mode: None, ours: false };
+    if !stream.device().is_cuda() {
+        return Ok(answer);
+    }
+    let driver = stream.device().require_cuda("the state of a capture")?;
+    let known = if driver.has_graphs()
+        && let Some(graph) = paused_on(stream)
+    {
+        answer.state = State::Paused;
+        answer.id = graph.id();
+        Some(graph)
+    } else {
+        let _context = stream.enter_context(driver)?;
+        let Some(info) = info(driver, stream)? else { return Ok(answer) };
+        answer.state = if info.active { State::Active } else { State::Invalidated };
+        answer.id = info.id;
+        find(info.id)
+    };
+    if let Some(graph) = known {
+        answer.id = graph.id();
+        answer.origin_id = stream::id_of(graph.origin.stream);
+        answer.ours = graph.is_ours();
+        answer.mode = graph.is_ours().then_some(graph.origin.mode);
+    }
+    Ok(answer)
+}
+
+/// The graph that a stream is captured into, for something that is about to be recorded: its capture is whole, known from
+/// now on if it was not, and may be added to by this thread. `None` for a stream that is not captured. The stream's
+/// context is entered, and the thread's capture mode relaxed.
+pub fn of_stream(driver: &'static Driver, stream: &Entered<Stream>) -> Result<Option<Entered<Graph>>> {
+    if !driver.has_graphs() {
+        return stream.refuse_capture(driver, "this").map(|()| None);
+    }
+    let Some(info) = active(stream, info(driver, stream)?)? else { return Ok(None) };
+    let graph = match find(info.id) {
+        Some(graph) => graph,
+        None => watch_foreign(driver, stream, &info, false)?,
+    };
+    graph.catch_up(driver);
+    Ok(Some(graph))
+}
+
+/// Before a stream's handle becomes stale: an error while a capture that began on it here goes on or is paused, since
+/// nobody could end it any more. One of other code is only watched for the end of its graph from then on.
+pub fn leave_stream(stream: &Entered<Stream>) -> Result<()> {
+    let Some(graph) = begun_on(stream) else { return Ok(()) };
+    if graph.is_ours() {
+        fail!(
+            IllegalInCapture,
+            "the stream (id {}) cannot be released while its capture {} goes on or is paused; end the capture or give it up first",
+            stream.id(),
+            graph.id()
+        );
+    }
+    if let Ok(driver) = runtime::driver() {
+        graph.hand_over(driver);
+    }
+    forget_open(&graph);
+    Ok(())
+}
+
+/// Whether the calling thread has begun a capture here that goes on now.
+pub fn of_this_thread() -> Option<u64> {
+    let mark = stream::thread_mark();
+    let mine: Vec<_> = {
+        let open = OPEN.lock();
+        open.iter().filter(|open| open.ours && open.thread == mark).map(|open| open.graph).collect()
+    };
+    let going_on = |graph: &Entered<Graph>| !graph.is_paused();
+    mine.into_iter().filter_map(|graph| GRAPHS.enter(graph).ok()).find(going_on).map(|graph| graph.id())
+}
+
+/// Keeps the graph from being released while the guard lives.
+pub fn enter(handle: Handle) -> Result<Entered<Graph>> {
+    GRAPHS.enter(handle)
+}
+
+/// The graph that a block or a use holds, released or not.
+///
+/// # Safety
+/// The caller has a hold on `held` for as long as the reference lives.
+pub unsafe fn held(held: u32) -> &'static Graph {
+    // SAFETY: the caller's promise.
+    unsafe { GRAPHS.held(held) }
+}
+
+/// Gives back a hold.
+///
+/// # Safety
+/// The caller has that hold, and has it no more afterwards.
+pub unsafe fn release_hold(held: u32) {
+    // SAFETY: the caller's promise.
+    unsafe { GRAPHS.release_hold(held) }
+}
+
+/// Makes the handle stale. The graph is destroyed when the calls inside have left; its runs go on to their end.
+pub fn release(handle: Handle) -> Result<()> {
+    GRAPHS.close(handle).map(drop)
+}
+
+/// At shutdown: captures that this thread may end are given up, and every graph is released.
+pub fn dismantle() {
+    let open: Vec<_> = OPEN.lock().drain(..).collect();
+    for open in open.into_iter().filter(|open| open.ours) {
+        let Ok(graph) = GRAPHS.enter(open.graph) else { continue };
+        let may_end = graph.is_this_threads() || graph.origin.mode == CaptureMode::Relaxed;
+        if may_end
+            && let Ok(driver) = runtime::driver()
+            && let Some(stream) = stream::enter_held(thread::mine(), graph.origin.stream)
+        {
+            unwind(driver, graph.device(), &stream, &graph);
+        }
+    }
+    GRAPHS.close_where(|_| true);
+}
+
+/// After a fork, in the child.
+///
+/// # Safety
+/// As `Registry::mend_in_child`.
+pub unsafe fn mend_in_child() {
+    // SAFETY: the caller's promise.
+    unsafe { GRAPHS.mend_in_child() };
+}
+
+fn require(stream: &Stream) -> Result<(&'static Driver, &'static Device)> {
+    let device = stream.device();
+    if !device.is_cuda() {
+        fail!(
+            NotSupported,
+            "work of the CPU's stream has been done when its call returns, and cannot be captured yet; capture a stream of a GPU"
+        );
+    }
+    let driver = device.require_cuda("a capture")?;
+    if !driver.has_graphs() {
+        fail!(
+            NotSupported,
+            "captures need a CUDA driver 12.3 or newer, and this one lacks some of their calls"
+        );
+    }
+    Ok((driver, device))
+}
+
+fn info(driver: &Driver, stream: &Stream) -> Result<Option<CaptureInfo>> {
+    match driver.capture_info(stream.native()) {
+        Ok(info) => Ok(info),
+        // The legacy stream refuses the question while a blocking stream captures; nothing can be put on it then.
+        Err(f) if f.is_capture() => Err(error!(
+            IllegalInCapture,
+            "the legacy stream of \"{}\" cannot be used while a blocking stream there is being captured, and that would be broken; use another stream, or wait for the end of the capture",
+            stream.device().alias()
+        )
+        .with_driver_code(f.code)),
+        Err(f) => Err(stream.device().error(driver, f)),
+    }
+}
+
+/// An error for a capture that is broken.
+fn active(stream: &Stream, info: Option<CaptureInfo>) -> Result<Option<CaptureInfo>> {
+    match info {
+        Some(info) if !info.active => Err(broken(stream, info.id)),
+        info => Ok(info),
+    }
+}
+
+#[cold]
+fn broken(stream: &Stream, id: u64) -> Error {
+    const INVALIDATED: u32 = 901;
+    error!(
+        IllegalInCapture,
+        "the capture {id} of the stream (id {}) of \"{}\" was broken by a call that is not allowed while it goes on, made by other code; end it, and capture again",
+        stream.id(),
+        stream.device().alias()
+    )
+    .with_driver_code(INVALIDATED)
+}
+
+fn find(id: u64) -> Option<Entered<Graph>> {
+    let graph = OPEN.lock().iter().find(|open| open.id == id).map(|open| open.graph)?;
+    GRAPHS.enter(graph).ok()
+}
+
+fn begun_on(stream: &Entered<Stream>) -> Option<Entered<Graph>> {
+    let graph = OPEN.lock().iter().find(|open| open.origin == stream.index()).map(|open| open.graph)?;
+    GRAPHS.enter(graph).ok()
+}
+
+fn paused_on(stream: &Entered<Stream>) -> Option<Entered<Graph>> {
+    begun_on(stream).filter(|graph| graph.is_paused())
+}
+
+fn forget_open(graph: &Entered<Graph>) {
+    let handle = GRAPHS.handle_of(graph.index());
+    OPEN.lock().retain(|open| open.graph != handle);
+}
+
+/// The capture of the stream, for a call that changes it; the capture is whole afterwards if that is refused.
+fn find_to_end(
+    stream: &Entered<Stream>,
+    what: &str,
+) -> Result<(&'static Driver, &'static Device, Entered<Graph>)> {
+    let (driver, device) = require(stream)?;
+    let graph = match begun_on(stream) {
+        Some(graph) => graph,
+        None => return Err(why_not_here(driver, stream, what)),
+    };
+    if !graph.is_this_threads() && graph.origin.mode != CaptureMode::Relaxed {
+        fail!(
+            IllegalInCapture,
+            "the capture {} of the stream (id {}) can only be {what} by the thread that began it, unless it was begun relaxed; it goes on",
+            graph.id(),
+            stream.id()
+        );
+    }
+    Ok((driver, device, graph))
+}
+
+#[cold]
+fn why_not_here(driver: &'static Driver, stream: &Entered<Stream>, what: &str) -> Error {
+    let asked = stream.enter_context(driver).and_then(|_context| info(driver, stream));
+    match asked {
+        Err(error) => error,
+        Ok(None) => error!(
+            InvalidArgument,
+            "no capture goes on on the stream (id {}) of \"{}\" that could be {what}",
+            stream.id(),
+            stream.device().alias()
+        ),
+        Ok(Some(info)) => match find(info.id) {
+            Some(graph) => error!(
+                InvalidArgument,
+                "the capture {} began on the stream with id {}, and the stream with id {} only takes part in it; it can be {what} on the first",
+                info.id,
+                stream::id_of(graph.origin.stream),
+                stream.id()
+            ),
+            None => error!(
+                InvalidArgument,
+                "the capture {} of the stream (id {}) was begun by other code and can be {what} there; see warp_capture_adopt()",
+                info.id,
+                stream.id()
+            ),
+        },
+    }
+}
+
+fn register(
+    stream: &Entered<Stream>,
+    info: &CaptureInfo,
+    mode: CaptureMode,
+    ours: bool,
+    options: &Options,
+) -> Result<Entered<Graph>> {
+    let origin = Origin {
+        stream: stream.hold(),
+        native: stream.native(),
+        mode,
+        thread: stream::thread_mark(),
+        untracked: stream.is_untracked(),
+        ours,
+        borrowed: options.into.is_some(),
+        no_allocations: options.no_allocations,
+    };
+    // A graph that cannot be put in gives its hold back when it is dropped.
+    let handle = GRAPHS.insert(Graph::new(stream.device(), info.id, origin))?;
+    let graph = GRAPHS.enter(handle)?;
+    OPEN.lock().push(Open { graph: handle, id: info.id, origin: origin.stream, thread: origin.thread, ours });
+    Ok(graph)
+}
+
+/// From now on the capture of other code is known; the news of its graph's end is awaited.
+fn watch_foreign(
+    driver: &Driver,
+    stream: &Entered<Stream>,
+    info: &CaptureInfo,
+    no_allocations: bool,
+) -> Result<Entered<Graph>> {
+    // Its mode is not to be had. Only its own thread may add to it, as if it were not relaxed.
+    let options = Options { into: None, no_allocations };
+    let graph = register(stream, info, CaptureMode::ThreadLocal, false, &options)?;
+    gone::watch(driver, &graph, info.graph).map_err(|f: Failure| {
+        forget_open(&graph);
+        drop(GRAPHS.close(GRAPHS.handle_of(graph.index())));
+        stream.device().error(driver, f).context("taking note of a capture")
+    })?;
+    Ok(graph)
+}

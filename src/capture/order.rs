@@ -1,0 +1,81 @@
+//! Where nodes stand in a graph that is being captured: what comes after an allocation, and the streams that go on from
+//! there. A graph is touched by the thread that captures it only.
+
+use crate::driver::{Dependency, Driver, Failure, RawGraph, RawNode, RawStream};
+use crate::stream;
+use std::collections::HashSet;
+
+type Result<T> = std::result::Result<T, Failure>;
+
+/// The last nodes of all that comes after `node`, which is itself one when nothing does. Whatever uses an allocation
+/// comes after it, so what comes after these comes after every use, whichever stream that was recorded on.
+pub fn leaves_after(driver: &Driver, node: RawNode) -> Result<Vec<RawNode>> {
+    let mut seen = HashSet::from([node.0]);
+    let (mut open, mut leaves) = (vec![node], Vec::new());
+    while let Some(node) = open.pop() {
+        let next = driver.dependents(node)?;
+        if next.is_empty() {
+            leaves.push(node);
+        }
+        open.extend(next.into_iter().filter(|next| seen.insert(next.0)));
+    }
+    Ok(leaves)
+}
+
+/// The last nodes of a graph.
+fn leaves(driver: &Driver, graph: RawGraph) -> Result<Vec<RawNode>> {
+    let inner: HashSet<_> = driver.nodes_with_dependents(graph)?.into_iter().map(|node| node.0).collect();
+    Ok(driver.graph_nodes(graph)?.into_iter().filter(|node| !inner.contains(&node.0)).collect())
+}
+
+/// Frees `address`, which `node` allocates, behind all of its uses.
+pub fn add_free(
+    driver: &Driver,
+    graph: RawGraph,
+    node: RawNode,
+    address: u64,
+) -> Result<(Vec<RawNode>, RawNode)> {
+    let users = leaves_after(driver, node)?;
+    let free = driver.add_free_node(graph, &users, address)?;
+    Ok((users, free))
+}
+
+/// The streams of a capture that stood behind one of `users` go on behind `free` in its place, the others as before: what
+/// has nothing to do with the memory does not wait for its free.
+pub fn move_on(
+    driver: &Driver,
+    (origin, id): (RawStream, u64),
+    users: &[RawNode],
+    free: RawNode,
+) -> Result<()> {
+    let mut failed = Ok(());
+    let one = |native: RawStream| -> Result<()> {
+        let Some(info) = driver.capture_info(native)? else { return Ok(()) };
+        if !info.active || !info.frontier.iter().any(|d| users.contains(&d.node)) {
+            return Ok(());
+        }
+        let mut after: Vec<_> = info.frontier.into_iter().filter(|d| !users.contains(&d.node)).collect();
+        after.push(Dependency::on(free));
+        driver.set_frontier(native, &after)
+    };
+    one(origin)?;
+    stream::each_in_capture(driver, id, |native| {
+        if native != origin && failed.is_ok() {
+            failed = one(native);
+        }
+    });
+    failed
+}
+
+/// Makes the origin of a capture come after everything in it. Work on a stream that was forked and not joined would
+/// otherwise cost the whole capture at its end.
+pub fn join_all(driver: &Driver, origin: RawStream) -> Result<()> {
+    let Some(info) = driver.capture_info(origin)?.filter(|info| info.active) else { return Ok(()) };
+    let known: HashSet<_> = info.frontier.iter().map(|d| d.node.0).collect();
+    let loose: Vec<_> = leaves(driver, info.graph)?
+        .into_iter()
+        .filter(|node| !known.contains(&node.0))
+        .map(Dependency::on)
+        .collect();
+    if loose.is_empty() { Ok(()) } else { driver.add_to_frontier(origin, &loose) }
+}

@@ -1,0 +1,274 @@
+//! # Captures
+//!
+//! While a stream is captured, what is put on it is recorded instead of run, and becomes a graph. An allocation of pool
+//! memory is recorded too: its address is known at once, the memory comes into being in each run. A free in the capture is
+//! recorded behind everything that used the block, on whichever stream, and what it frees is used again by later
+//! allocations of the same capture. A block that is not freed in its capture lasts: it can be used once the graph was
+//! launched, and is freed like any other block, before or after the graph is released.
+//!
+//! Nothing of this library breaks a capture. What cannot be recorded (plain, managed and page-locked memory, waiting,
+//! queries) is refused with WARP_ERROR_ILLEGAL_IN_CAPTURE before the driver sees it, and the capture goes on. Other
+//! threads allocate, free and query as usual, in every mode; what cannot be done before the end of a capture is done
+//! afterwards, however it ends.
+//!
+//! A graph keeps what calls of this library recorded: blocks that are freed meanwhile are given back when the graph, and
+//! every run of it, is gone. What kernels use that the caller launches is the caller's to name: warp_graph_retain().
+
+use super::boundary::{Grows, flags, guard, opaque, options, out, out_struct};
+use super::graph::warp_graph;
+use super::status::warp_status;
+use super::stream::{named_or_current, warp_stream};
+use crate::capture::{self, CaptureMode, RawGraph, State};
+use crate::error::{Result, fail};
+use crate::{alloc, runtime};
+use std::ffi::c_void;
+
+/// Which calls are forbidden while a capture goes on. Calls of this library are made so that no mode forbids them.
+pub type warp_capture_mode = i32;
+
+/// Unsafe calls of any thread are forbidden.
+pub const WARP_CAPTURE_GLOBAL: warp_capture_mode = 0;
+/// Unsafe calls of the capturing thread are forbidden. What is usually wanted.
+pub const WARP_CAPTURE_THREAD_LOCAL: warp_capture_mode = 1;
+/// None are, and another thread may end the capture.
+pub const WARP_CAPTURE_RELAXED: warp_capture_mode = 2;
+
+const _: () = {
+    assert!(CaptureMode::Global as i32 == WARP_CAPTURE_GLOBAL);
+    assert!(CaptureMode::ThreadLocal as i32 == WARP_CAPTURE_THREAD_LOCAL);
+    assert!(CaptureMode::Relaxed as i32 == WARP_CAPTURE_RELAXED);
+};
+
+/// The graph will be a part of another, the body of a conditional node or a child: such graphs must not allocate, so
+/// allocations are refused while it is captured, and not only when the outer graph is made.
+pub const WARP_CAPTURE_NO_ALLOCATIONS: u32 = 1;
+
+/// How a capture should be. All zero but struct_size is the default.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct warp_capture_options {
+    /// sizeof(warp_capture_options), set by the caller.
+    pub struct_size: usize,
+    /// A CUgraph to capture into, which stays the caller's, such as the body of a conditional node; NULL for a graph of
+    /// the capture's own.
+    pub native_graph: *mut c_void,
+    /// WARP_CAPTURE_… bits.
+    pub flags: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+// SAFETY: `repr(C)`, begins with its size, numbers and raw pointers.
+unsafe impl Grows for warp_capture_options {
+    const FIRST_SIZE: usize = size_of::<warp_capture_options>();
+    const NAME: &'static str = "warp_capture_options";
+}
+
+/// Whether a stream is captured.
+pub type warp_capture_state = i32;
+
+/// It is not.
+pub const WARP_CAPTURE_STATE_NONE: warp_capture_state = 0;
+/// What is put on it is recorded.
+pub const WARP_CAPTURE_STATE_ACTIVE: warp_capture_state = 1;
+/// A call of other code broke the capture; it has to be ended, and there will be no graph.
+pub const WARP_CAPTURE_STATE_INVALIDATED: warp_capture_state = 2;
+/// Its capture is paused, and what is put on it runs.
+pub const WARP_CAPTURE_STATE_PAUSED: warp_capture_state = 3;
+
+/// What is known of the capture of a stream.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct warp_capture_info {
+    /// sizeof(warp_capture_info), set by the caller.
+    pub struct_size: usize,
+    /// The driver's number of the capture, and of the graph that comes of it; 0 for none.
+    pub id: u64,
+    /// Id of the stream that it began on, where it is ended; 0 when the library does not know it.
+    pub origin_stream_id: u64,
+    /// Is it, or is it not?
+    pub state: warp_capture_state,
+    /// The mode; -1 for captures that other code began.
+    pub mode: warp_capture_mode,
+    /// Was it begun by warp_capture_begin()?
+    pub is_owned: u8,
+}
+
+// SAFETY: `repr(C)`, begins with its size, numbers only.
+unsafe impl Grows for warp_capture_info {
+    const FIRST_SIZE: usize = size_of::<warp_capture_info>();
+    const NAME: &'static str = "warp_capture_info";
+}
+
+fn mode_of(mode: warp_capture_mode) -> Result<CaptureMode> {
+    match CaptureMode::of(mode) {
+        Some(mode) => Ok(mode),
+        None => fail!(
+            InvalidArgument,
+            "{mode} is not a capture mode; use WARP_CAPTURE_GLOBAL (0), _THREAD_LOCAL (1) or _RELAXED (2)"
+        ),
+    }
+}
+
+/// Begins to capture a stream. Streams that wait for its work take part in the capture from then on. It is ended on
+/// the same stream and, unless it is relaxed, by the same thread.
+///
+/// @param stream  a stream of a GPU, not the legacy default stream; NULL for the current one of the default device.
+/// @param mode  WARP_CAPTURE_…
+/// @return WARP_ERROR_ILLEGAL_IN_CAPTURE when the stream is captured already or its capture is paused;
+///     WARP_ERROR_INVALID_ARGUMENT for an unknown mode and the legacy stream; WARP_ERROR_NOT_SUPPORTED for the CPU, and
+///     with drivers before 12.3.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_capture_begin(
+    stream: *mut warp_stream,
+    mode: warp_capture_mode,
+) -> warp_status {
+    guard(|| {
+        let stream = named_or_current(stream)?;
+        let mode = mode_of(mode)?;
+        alloc::poll();
+        capture::begin(&stream, mode, &capture::Options::default())
+    })
+}
+
+/// As warp_capture_begin(), with options.
+///
+/// @param stream  a stream of a GPU, not the legacy default stream; NULL for the current one of the default device.
+/// @param mode  WARP_CAPTURE_…
+/// @param options  how it should be; NULL for the defaults.
+/// @return As warp_capture_begin(); WARP_ERROR_INVALID_ARGUMENT for unknown flags.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_capture_begin_with(
+    stream: *mut warp_stream,
+    mode: warp_capture_mode,
+    options: *const warp_capture_options,
+) -> warp_status {
+    guard(|| {
+        let stream = named_or_current(stream)?;
+        let mode = mode_of(mode)?;
+        let given = self::options(options)?;
+        let flags = flags(given.flags, WARP_CAPTURE_NO_ALLOCATIONS, "flags")?;
+        let options = capture::Options {
+            into: (!given.native_graph.is_null()).then_some(RawGraph(given.native_graph)),
+            no_allocations: flags & WARP_CAPTURE_NO_ALLOCATIONS != 0,
+        };
+        alloc::poll();
+        capture::begin(&stream, mode, &options)
+    })
+}
+
+/// Takes note of a capture that other code began on the stream and will end, so that warp_capture_end() can tell the
+/// library that it is about to. Without it the library takes note at the first allocation or copy in the capture.
+/// The graph stays the other code's: it launches and destroys it, and blocks of its memory are given back when it has.
+/// To be called by the thread that captures.
+///
+/// @param stream  a stream that is being captured; NULL for the current one of the default device.
+/// @param flags  WARP_CAPTURE_NO_ALLOCATIONS or 0.
+/// @return WARP_ERROR_INVALID_ARGUMENT when the stream is not being captured; WARP_ERROR_ILLEGAL_IN_CAPTURE when its
+///     capture is known already, or broken.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_capture_adopt(stream: *mut warp_stream, flags: u32) -> warp_status {
+    guard(|| {
+        let stream = named_or_current(stream)?;
+        let flags = self::flags(flags, WARP_CAPTURE_NO_ALLOCATIONS, "flags")?;
+        capture::adopt(&stream, flags != 0)
+    })
+}
+
+/// Ends the capture that began on the stream. Streams that take part in it and were not joined are joined first. When
+/// this fails the capture is gone all the same, unless the message says that it goes on: the stream is an ordinary one
+/// again, blocks allocated in the capture never come into being and can be freed, and the next capture works.
+///
+/// @param stream  the stream that the capture began on; NULL for the current one of the default device.
+/// @param out  the graph, to be given back with warp_graph_release(); NULL for a capture that was adopted, which other
+///     code ends after this call, or that was captured into a graph of the caller's.
+/// @return WARP_ERROR_INVALID_ARGUMENT without a capture, and on a stream that only takes part in one;
+///     WARP_ERROR_ILLEGAL_IN_CAPTURE on another thread than the one that began it (it goes on), and for a capture that
+///     other code broke.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_capture_end(
+    stream: *mut warp_stream,
+    out: *mut *mut warp_graph,
+) -> warp_status {
+    guard(|| {
+        let out = self::out(out, "out")?;
+        let stream = named_or_current(stream)?;
+        let ended = capture::end(&stream);
+        // What waited for the end of the capture.
+        alloc::poll();
+        if let Some(graph) = ended? {
+            out.put(opaque(graph));
+        }
+        Ok(())
+    })
+}
+
+/// Gives up the capture that began on the stream. Blocks allocated in it never come into being and can be freed.
+///
+/// @param stream  the stream that the capture began on; NULL for the current one of the default device.
+/// @return As warp_capture_end(); WARP_ERROR_INVALID_ARGUMENT for a capture that was adopted.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_capture_abandon(stream: *mut warp_stream) -> warp_status {
+    guard(|| {
+        let stream = named_or_current(stream)?;
+        let given_up = capture::abandon(&stream);
+        alloc::poll();
+        given_up
+    })
+}
+
+/// Stops capturing for a while: what is put on the stream runs. Streams that take part and were not joined are joined
+/// first, and do not take part afterwards. Blocks of the capture that are freed meanwhile are freed in the graph.
+///
+/// @param stream  the stream that the capture began on; NULL for the current one of the default device.
+/// @return As warp_capture_end(); WARP_ERROR_ILLEGAL_IN_CAPTURE when it is paused already; WARP_ERROR_NOT_SUPPORTED for
+///     a capture that was adopted.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_capture_pause(stream: *mut warp_stream) -> warp_status {
+    guard(|| {
+        let stream = named_or_current(stream)?;
+        let paused = capture::pause(&stream);
+        alloc::poll();
+        paused
+    })
+}
+
+/// Goes on with a paused capture, behind what was recorded before.
+///
+/// @param stream  the stream that the capture began on; NULL for the current one of the default device.
+/// @return WARP_ERROR_ILLEGAL_IN_CAPTURE when it is not paused.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_capture_resume(stream: *mut warp_stream) -> warp_status {
+    guard(|| capture::resume(&named_or_current(stream)?))
+}
+
+/// Tells whether and how a stream is captured. Does no harm to a capture, of any thread.
+///
+/// @param stream  the stream; NULL for the current one of the default device.
+/// @param out  filled as far as its struct_size goes.
+/// @return WARP_ERROR_ILLEGAL_IN_CAPTURE for the legacy default stream while a blocking stream of its device is captured.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_capture_query_info(
+    stream: *mut warp_stream,
+    out: *mut warp_capture_info,
+) -> warp_status {
+    guard(|| {
+        let out = out_struct(out)?;
+        runtime::require_live()?;
+        let answer = capture::describe(&named_or_current(stream)?)?;
+        out.put(warp_capture_info {
+            struct_size: size_of::<warp_capture_info>(),
+            id: answer.id,
+            origin_stream_id: answer.origin_id,
+            state: match answer.state {
+                State::None => WARP_CAPTURE_STATE_NONE,
+                State::Active => WARP_CAPTURE_STATE_ACTIVE,
+                State::Invalidated => WARP_CAPTURE_STATE_INVALIDATED,
+                State::Paused => WARP_CAPTURE_STATE_PAUSED,
+            },
+            mode: answer.mode.map_or(-1, |mode| mode as i32),
+            is_owned: u8::from(answer.ours),
+        });
+        Ok(())
+    })
+}
