@@ -313,6 +313,11 @@ pub fn of_stream(driver: &'static Driver, stream: &Entered<Stream>) -> Result<Op
     Ok(Some(graph))
 }
 
+/// How often the capture that the driver calls so was paused; never, for one of other code.
+pub fn pauses_of(id: u64) -> u32 {
+    find(id).map_or(0, |graph| graph.pauses())
+}
+
 /// Before a stream's handle becomes stale: an error while a capture that began on it here goes on or is paused, since
 /// nobody could end it any more. One of other code is only watched for the end of its graph from then on.
 pub fn leave_stream(stream: &Entered<Stream>) -> Result<()> {
