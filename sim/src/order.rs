@@ -33,8 +33,7 @@ pub struct Line {
 
 impl Line {
     fn at(&self, sequence: u64) -> Option<&Arc<Clock>> {
-        let later = self.changes.iter().position(|(from, _)| *from > sequence);
-        let index = later.unwrap_or(self.changes.len()).checked_sub(1)?;
+        let index = self.changes.partition_point(|(from, _)| *from <= sequence).checked_sub(1)?;
         Some(&self.changes[index].1)
     }
 
@@ -240,11 +239,11 @@ impl World {
             || clock.get(&mark.stream).is_some_and(|sequence| *sequence >= mark.sequence)
     }
 
-    /// Whether work submitted now to a stream would come after a mark; `by_event`: by other than the stream's own order.
-    pub fn would_come_after(&self, number: u64, mark: Mark) -> bool {
-        let Some(stream) = self.streams.get(&number) else { return false };
-        let (clock, _) = self.next_clock(stream, &[]);
-        self.comes_after(number, &clock, mark)
+    /// Tells of marks whether work submitted now to a stream would come after them.
+    pub fn order_now(&self, number: u64) -> impl Fn(Mark) -> bool {
+        let stream = self.streams.get(&number);
+        let clock = stream.map(|stream| self.next_clock(stream, &[]).0).unwrap_or_default();
+        move |mark| self.comes_after(number, &clock, mark)
     }
 
     /// Gives a piece of work that is about to be submitted its clock, and looks for what should have come before it.

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use crate::block::Kind;
 use crate::call::{self, Session};
 use crate::codes::{self, Code};
+use crate::order::PendingFree;
 use crate::space::{self, ALIGNMENT};
-use crate::stream::{Mark, NON_BLOCKING};
+use crate::stream::{Mark, NON_BLOCKING, Stream};
 use crate::work::Work;
 use crate::world::World;
 
@@ -17,6 +18,8 @@ const POLLS: u32 = 40;
 const POLLED: usize = 256;
 /// Waiting pieces of work, above which calls run some whatever the dice say: a real queue is not endless either.
 const BACKLOG: u64 = 4096;
+/// Queued frees that an allocation looks at, the latest ones.
+const LATEST_FREES: usize = 256;
 
 /// Frees in stream order go to a stream of their own that nothing orders.
 const MISPLACED_FREES: u32 = 1;
@@ -52,6 +55,8 @@ pub struct Schedule {
     dice: Dice,
     /// How often a stream is chosen. Now and then all are given anew, some of them nothing.
     weights: BTreeMap<u64, u64>,
+    /// From a GPU that hardly does anything, 0, to one that mostly is at hand, 3.
+    pace: u64,
     /// Not-ready answers in a row, by stream number or event handle.
     polls: BTreeMap<u64, u32>,
     /// Faults of a program that a test plants.
@@ -60,7 +65,9 @@ pub struct Schedule {
 
 impl Schedule {
     pub fn new(seed: u64) -> Schedule {
-        Schedule { seed, dice: Dice(seed), weights: BTreeMap::new(), polls: BTreeMap::new(), misorder: 0 }
+        let mut dice = Dice(seed);
+        let pace = dice.below(4);
+        Schedule { seed, dice, weights: BTreeMap::new(), pace, polls: BTreeMap::new(), misorder: 0 }
     }
 
     pub fn from_environment() -> Schedule {
@@ -80,14 +87,11 @@ impl Schedule {
         })
     }
 
-    /// One of the streams, by their weights; if none has any, each is as likely.
-    fn choose(&mut self, ready: &[u64]) -> Option<u64> {
+    /// One of the streams that are not to lag behind, by their weights.
+    fn favoured(&mut self, ready: &[u64]) -> Option<u64> {
         let weights: Vec<u64> = ready.iter().map(|number| self.weight(*number)).collect();
         let total: u64 = weights.iter().sum();
-        if total == 0 {
-            return self.any_of(ready);
-        }
-        let mut at = self.dice.below(total);
+        let mut at = if total == 0 { return None } else { self.dice.below(total) };
         ready.iter().zip(weights).find_map(|(number, weight)| {
             if at < weight {
                 return Some(*number);
@@ -95,6 +99,26 @@ impl Schedule {
             at -= weight;
             None
         })
+    }
+
+    /// One of the streams; those that are to lag behind where there are no others.
+    fn choose(&mut self, ready: &[u64]) -> Option<u64> {
+        self.favoured(ready).or_else(|| self.any_of(ready))
+    }
+
+    /// How much is done between two calls, at the present pace.
+    fn pieces(&mut self) -> u64 {
+        let face = self.dice.below(32);
+        match self.pace {
+            0 if face < 2 => 1 + self.dice.below(2),
+            0 => 0,
+            3 if face < 4 => u64::MAX,
+            3 if face < 16 => 1 + self.dice.below(8),
+            _ if face == 0 && self.dice.one_in(4) => u64::MAX,
+            _ if face < 4 => 1 + self.dice.below(24),
+            _ if face < 14 => 1 + self.dice.below(3),
+            _ => 0,
+        }
     }
 
     fn any_of(&mut self, numbers: &[u64]) -> Option<u64> {
@@ -108,35 +132,28 @@ impl World {
         self.schedule.seed != 0
     }
 
-    /// The base of a pool block that may be had again although its free has not run, since the stream comes after it.
-    fn base_to_reuse(&mut self, pool: u64, size: u64, number: u64) -> Option<(u64, u64)> {
-        let source = self.pools.get(pool)?;
-        if source.destroyed || source.imported || self.order.frees.is_empty() {
-            return None;
-        }
+    /// Bases and numbers of pool blocks whose place may be had again although their frees have not run, since the stream
+    /// comes after them.
+    fn places_to_reuse(&self, pool: u64, size: u64, number: u64) -> Vec<(u64, u64)> {
+        let usable = self.pools.get(pool).filter(|source| !source.destroyed && !source.imported);
+        let Some(source) = usable.filter(|_| !self.order.frees.is_empty()) else { return Vec::new() };
         let by_events = source.reuse[0] != 0;
-        let fits = |(id, free): (&u64, &crate::order::PendingFree)| {
+        let comes_after = self.order_now(number);
+        let fits = |(id, free): (&u64, &PendingFree)| {
             let block = self.blocks.of(free.base, *id)?;
             let room = block.size.next_multiple_of(ALIGNMENT) >= size.next_multiple_of(ALIGNMENT);
             let ours = block.kind == Kind::Pool && block.source == pool && block.slot.is_some();
-            (ours && room && space::same_class(block.size, size)).then_some((*id, *free))
+            let ordered = free.mark.stream == number || (by_events && comes_after(free.mark));
+            (ours && room && space::same_class(block.size, size) && ordered).then_some((free.base, *id))
         };
-        let fitting: Vec<_> = self.order.frees.iter().filter_map(fits).collect();
-        let mut found: Vec<(u64, u64)> = Vec::new();
-        for (id, free) in fitting {
-            let own = free.mark.stream == number;
-            if own || (by_events && self.would_come_after(number, free.mark)) {
-                found.push((free.base, id));
-            }
-        }
-        let index = self.schedule.dice.below(found.len() as u64) as usize;
-        found.get(index).copied()
+        self.order.frees.iter().rev().take(LATEST_FREES).filter_map(fits).collect()
     }
 
     /// A block at the place of one whose free is queued. Its memory is the same from one to the next, so the pool neither
     /// grows nor waits.
     fn reuse(&mut self, pool: u64, size: u64, number: u64, context: u64) -> Option<u64> {
-        let (base, id) = self.base_to_reuse(pool, size, number)?;
+        let places = self.places_to_reuse(pool, size, number);
+        let (base, id) = *places.get(self.schedule.dice.below(places.len() as u64) as usize)?;
         self.order.frees.remove(&id);
         let slot = self.blocks.fade(base)?;
         let device = self.pools.get(pool)?.device;
@@ -164,16 +181,28 @@ impl Session {
         }
         if self.schedule.dice.one_in(24) {
             self.schedule.weights.clear();
+            self.schedule.pace = self.schedule.dice.below(4);
         }
-        let pieces = match self.schedule.dice.below(32) {
-            0 => u64::MAX,
-            1..4 => 1 + self.schedule.dice.below(24),
-            4..14 => 1 + self.schedule.dice.below(3),
-            _ => 0,
-        };
         let waiting: u64 =
-            self.busy.iter().filter_map(|number| self.streams.get(number)).map(|s| s.waiting()).sum();
-        self.run_some(pieces.max(waiting.saturating_sub(BACKLOG)));
+            self.busy.iter().filter_map(|number| self.streams.get(number)).map(Stream::waiting).sum();
+        if waiting > BACKLOG {
+            self.run_some(waiting - BACKLOG);
+        }
+        match self.schedule.pieces() {
+            u64::MAX => _ = self.run_some(u64::MAX),
+            pieces => self.run_favoured(pieces),
+        }
+    }
+
+    /// Runs up to so many pieces of work, none of the streams that are to lag behind.
+    fn run_favoured(&mut self, pieces: u64) {
+        for _ in 0..pieces {
+            let ready = self.ready();
+            match self.schedule.favoured(&ready) {
+                Some(number) => self.run_next(number),
+                None => return,
+            }
+        }
     }
 
     /// Runs up to so many pieces of work of any stream. How many there were.

@@ -158,8 +158,8 @@ impl World {
         }
     }
 
-    /// Forgets a stream and the work in it, as the end of a context does; its handle is left without a stream. Frees
-    /// that were waiting are still made.
+    /// Forgets a stream and the work in it, as the end of a context does; its handle is left without a stream. Pool memory
+    /// outlives that, so allocations and frees that were waiting are still made.
     pub fn orphan_stream(&mut self, number: u64) {
         self.leave_capture(number);
         if let Some(stream) = self.drop_stream(number) {
@@ -167,6 +167,7 @@ impl World {
             self.update_fence();
             for queued in stream.queue {
                 match queued.work {
+                    Work::Allocate { base, id } => self.arrive(base, id),
                     Work::Free { base, id } => self.finish_free(base, id),
                     Work::Launched { exec } => self.launch_ended(exec),
                     _ => {}

@@ -2,6 +2,8 @@
  * sim_schedule.c: the simulated driver's own schedule. With a seed work runs later, in any order that streams and events
  * allow: right programs get right results and no report, wrong ones are found out.
  *
+ * topology: h200x2
+ * topology: wsl
  * needs: simulator
  */
 #define _GNU_SOURCE
@@ -202,6 +204,28 @@ TEST(every_order_that_events_allow_occurs_and_no_other)
     static const char *const all[] = {"aAbB", "abAB", "abBA", "baAB", "baBA", "bBaA"};
     check_orders(0, all, 6);
     check_orders(1, all, 5);
+}
+
+TEST(a_stream_can_lag_far_behind)
+{
+    uint64_t seed, farthest = 0;
+    for (seed = 1; seed <= 200; ++seed) {
+        CUstream slow, quick;
+        uint64_t block;
+        uint8_t bytes[2] = {0};
+        int i;
+        begin(seed);
+        slow = stream_of(NON_BLOCKING), quick = stream_of(NON_BLOCKING);
+        OK(D(cuMemAlloc_v2)(&block, 2));
+        for (i = 1; i <= 100; ++i) {
+            fill(block, (uint8_t)i, 1, slow);
+            fill(block + 1, (uint8_t)i, 1, quick);
+            OK(D(warpsim_peek)(block, bytes, 2));
+            if (bytes[0] <= 100 && bytes[1] <= 100 && bytes[1] > bytes[0] + farthest)
+                farthest = (uint64_t)(bytes[1] - bytes[0]);
+        }
+    }
+    CHECK(farthest >= 50);
 }
 
 TEST(the_legacy_stream_keeps_its_rules)
@@ -685,7 +709,7 @@ TEST(a_pool_that_seems_full_waits_for_its_frees)
         begin(seed);
         a = stream_of(NON_BLOCKING);
         for (i = 0; i < 40; ++i)
-            OK(D(cuMemFreeAsync)(pool_block((size_t)20 << 30, a), a));
+            OK(D(cuMemFreeAsync)(pool_block((size_t)6 << 30, a), a));
         OK(D(cuDeviceGetMemPool)(&pool, 0));
         OK(D(cuStreamSynchronize)(a));
         OK(D(cuMemPoolGetAttribute)(pool, 7, &used));
@@ -818,6 +842,26 @@ TEST(what_was_submitted_before_a_context_ends_is_done)
         CHECK_EQ_U64(D(warpsim_live_count)("stream"), 0);
         check_no_violation(seed);
     }
+}
+
+TEST(pool_memory_behind_a_hold_outlives_its_context)
+{
+    CUstream a;
+    uint64_t block;
+    begin(1);
+    a = stream_of(NON_BLOCKING);
+    OK(D(warpsim_hold)((uintptr_t)a));
+    block = pool_block(KIB, a);
+    OK(D(cuMemFreeAsync)(pool_block(KIB, a), a));
+    OK(D(cuDevicePrimaryCtxReset_v2)(0));
+    CHECK_EQ_U64(D(warpsim_live_count)("pool"), 1);
+    OK(D(cuDevicePrimaryCtxRetain)(&context, 0));
+    a = stream_of(NON_BLOCKING);
+    fill(block, 1, KIB, a);
+    OK(D(cuMemFreeAsync)(block, a));
+    OK(D(cuStreamSynchronize)(a));
+    CHECK_EQ_U64(D(warpsim_live_count)("pool"), 0);
+    check_no_violation(1);
 }
 
 /* ---- Threads ------------------------------------------------------------------------------------------------------------ */
