@@ -59,6 +59,7 @@ uint32_t cuDeviceGraphMemTrim(int32_t device);
 uint32_t cuUserObjectCreate(CUuserObject *object, void *data, CUhostFn destroy, uint32_t references, uint32_t flags);
 uint32_t cuUserObjectRelease(CUuserObject object, uint32_t count);
 uint32_t cuGraphRetainUserObject(CUgraph graph, CUuserObject object, uint32_t count, uint32_t flags);
+uint32_t cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, uint32_t count);
 
 #define FUNCTIONS(X)                                                                                                      \
     X(cuInit)                                                                                                             \
@@ -72,6 +73,7 @@ uint32_t cuGraphRetainUserObject(CUgraph graph, CUuserObject object, uint32_t co
     X(cuGraphAddHostNode) X(cuGraphAddChildGraphNode) X(cuGraphAddEventRecordNode) X(cuGraphAddEventWaitNode)             \
     X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) X(cuGraphExecDestroy) X(cuDeviceGetGraphMemAttribute)                 \
     X(cuDeviceGraphMemTrim) X(cuUserObjectCreate) X(cuUserObjectRelease) X(cuGraphRetainUserObject)                       \
+    X(cuGraphReleaseUserObject)                                                                                           \
     X(warpsim_reset) X(warpsim_schedule) X(warpsim_hold) X(warpsim_release) X(warpsim_auto_release)                       \
     X(warpsim_violation_count) X(warpsim_violation_get) X(warpsim_live_count) X(warpsim_live_bytes)                       \
     X(warpsim_device_used) X(warpsim_out_of_memory_above_total) X(warpsim_peek)

@@ -509,6 +509,22 @@ TEST(a_destructor_runs_at_the_last_release)
     CHECK_EQ_U64(D(cuUserObjectRelease)(object, 1), INVALID_VALUE);
 }
 
+TEST(references_that_a_graph_does_not_have_are_reported)
+{
+    CUgraph graph;
+    CUuserObject object;
+    begin(0);
+    graph = diamond();
+    object = object_of(2);
+    OK(D(cuGraphRetainUserObject)(graph, object, 1, MOVE));
+    OK(D(cuGraphReleaseUserObject)(graph, object, 1));
+    check_no_violation();
+    CHECK_EQ_I64(destroyed, 0);
+    OK(D(cuGraphReleaseUserObject)(graph, object, 1));
+    CHECK(reported("releases 1 references, and has 0"));
+    CHECK_EQ_I64(destroyed, 1);
+}
+
 TEST(graphs_their_copies_and_executables_keep_user_objects)
 {
     CUgraph graph, clone = NULL;
