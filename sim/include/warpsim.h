@@ -169,7 +169,7 @@ uint64_t warpsim_call_count(const char *entry);
 size_t warpsim_live_count(const char *kind);
 uint64_t warpsim_live_bytes(const char *kind);
 
-/* Bytes taken from a device: plain allocations, what pools hold, physical allocations. */
+/* Bytes taken from a device: plain allocations, what pools and graphs hold, physical allocations. */
 uint64_t warpsim_device_used(int32_t device);
 
 /* What a program did that a real machine would punish later or not at all: uses of freed memory and of memory that is not

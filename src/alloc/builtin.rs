@@ -2,15 +2,15 @@
 //! or leaves everything as it was.
 
 use super::{
-    HOLDS_STREAM, HOST_ALIGNMENT, Kind, NATURAL_ALIGNMENT, NOT_YET, OF_GRAPH, PADDED, PER_THREAD, Rule,
-    enter, forget_holds, parked, shortage, statistics,
+    HOLDS_STREAM, HOST_ALIGNMENT, Kind, LEDGER, NATURAL_ALIGNMENT, NOT_YET, OF_GRAPH, PADDED, PER_THREAD,
+    Rule, enter, forget_holds, parked, shortage, statistics,
 };
-use crate::capture;
+use crate::capture::{self, Graph};
 use crate::device::{self, Device};
-use crate::driver::{Driver, Failure};
+use crate::driver::{Driver, Failure, RawPool};
 use crate::error::{Error, Result, error, fail};
 use crate::handle::Entered;
-use crate::ledger::Record;
+use crate::ledger::{InsertError, Record};
 use crate::runtime;
 use crate::stream::{self, Stream};
 use crate::thread;
@@ -168,15 +168,51 @@ fn in_capture(order: &Order<'_>, driver: &'static Driver, stream: &Entered<Strea
             graph.id()
         );
     }
-    let give_back = |native| {
+    let me = stream.thread();
+    let give_back = |record: &Record, native| {
+        let _ = take_native(record);
         let _ = driver.free_async(native, stream.native());
+        forget_holds(record);
     };
+    let mut unusable = Vec::new();
+    let served = loop {
+        let (record, native) = match record_alloc(order, driver, pool, stream, &graph) {
+            Ok(allocated) => allocated,
+            Err(error) => break Err(error),
+        };
+        match LEDGER.insert_as(me.number(), &record) {
+            Ok(()) => {
+                statistics::count_alloc(me, &record);
+                break Ok(record.base());
+            }
+            // A block whose capture was broken never came into being and is still the caller's to free, by an address that
+            // the driver has given out again: the free of the one would be that of the other.
+            Err(InsertError::Overlap(old))
+                if old.0.flags() & OF_GRAPH != 0 && capture::is_void(old.0.graph()) =>
+            {
+                unusable.push((record, native));
+            }
+            Err(_) => break settle(me, record, || give_back(&record, native)),
+        }
+    };
+    unusable.iter().for_each(|(record, native)| give_back(record, *native));
+    served
+}
+
+/// Puts one allocation into the capture, and makes its record.
+fn record_alloc(
+    order: &Order<'_>,
+    driver: &'static Driver,
+    pool: RawPool,
+    stream: &Entered<Stream>,
+    graph: &Entered<Graph>,
+) -> Result<(Record, u64)> {
     let native = driver
         .alloc_from_pool(order.padded_size(), pool, stream.native())
-        .map_err(|f| device.error(driver, f).context("an allocation in a capture"))?;
+        .map_err(|f| order.device.error(driver, f).context("an allocation in a capture"))?;
     let frontier = driver.capture_info(stream.native()).ok().flatten().map(|info| info.frontier);
     let Some([allocates]) = frontier.as_deref() else {
-        give_back(native);
+        let _ = driver.free_async(native, stream.native());
         fail!(DriverError, "the driver does not tell which node of the capture {} allocates", graph.id());
     };
     let (base, flags) = order.place(native);
@@ -189,10 +225,7 @@ fn in_capture(order: &Order<'_>, driver: &'static Driver, stream: &Entered<Strea
         .with_context(thread)
         .with_graph(graph.hold())
         .with_flags(flags | HOLDS_STREAM | per_thread | OF_GRAPH | NOT_YET);
-    settle(stream.thread(), record, || {
-        give_back(native);
-        forget_holds(&record);
-    })
+    Ok((record, native))
 }
 
 /// Plain device memory. Belongs to a stream like any other block: its free comes after that stream's work.

@@ -93,6 +93,8 @@ pub struct Graph {
     pauses: AtomicU32,
     pub origin: Origin,
     launched: AtomicBool,
+    /// Other code has its native handle.
+    shown: AtomicBool,
     allocated: AtomicBool,
     over: AtomicBool,
     /// Held while it is launched: the driver's executables are for one thread at a time.
@@ -125,9 +127,13 @@ impl Object for Graph {
             state.released = true;
             self.take_native(&mut state)
         };
-        if self.device.is_lost() {
+        // Of a graph that never ran no run will come, and nothing has to wait for the news.
+        if self.device.is_lost() || !self.has_run() {
             self.has_gone();
-        } else if let Ok(driver) = runtime::driver() {
+        }
+        if !self.device.is_lost()
+            && let Ok(driver) = runtime::driver()
+        {
             self.destroy(driver, exec, native);
         }
     }
@@ -149,6 +155,7 @@ impl Graph {
             pauses: AtomicU32::new(0),
             origin,
             launched: AtomicBool::new(false),
+            shown: AtomicBool::new(false),
             allocated: AtomicBool::new(false),
             over: AtomicBool::new(false),
             exec: Mutex::new(None),
@@ -203,8 +210,9 @@ impl Graph {
         matches!(self.state.lock().phase, Phase::Paused(..))
     }
 
-    /// The driver's graph and what is launched, once captured; NULL before and where they are not ours.
+    /// The driver's graph and what is launched, once captured, for other code; NULL before and where they are not ours.
     pub fn natives(&self) -> (RawGraph, RawGraphExec) {
+        self.shown.store(true, Ordering::Release);
         let exec = self.exec.lock().unwrap_or(RawGraphExec::NULL);
         match self.state.lock().phase {
             Phase::Whole(graph) => (graph, exec),
@@ -249,11 +257,23 @@ impl Graph {
     ) -> Result<Freed, Failure> {
         log::after(|| {
             let mut state = self.state.lock();
-            if self.is_over() {
-                state.blocks.remove(&base);
-                return Ok(if self.has_run() { Freed::Now } else { Freed::Never });
-            }
             match state.phase {
+                Phase::Void => {
+                    state.blocks.remove(&base);
+                    Ok(Freed::Never)
+                }
+                // It lasts only to keep the addresses of blocks like this one from being given out again.
+                Phase::Whole(_) | Phase::Away if state.released && !self.has_run() => {
+                    state.blocks.remove(&base);
+                    let native = self.take_native(&mut state);
+                    drop(state);
+                    self.destroy(driver, None, native);
+                    Ok(Freed::Never)
+                }
+                _ if self.is_over() => {
+                    state.blocks.remove(&base);
+                    Ok(Freed::Now)
+                }
                 Phase::Capturing if self.is_this_threads() && self.captures_now(driver)? => {
                     self.place_pending(driver, &mut state);
                     self.place(driver, &mut state, base, address)?;
@@ -263,19 +283,8 @@ impl Graph {
                     state.pending.push(Pending { base, address, block: block() });
                     Ok(Freed::Kept)
                 }
-                Phase::Void => {
-                    state.blocks.remove(&base);
-                    Ok(Freed::Never)
-                }
                 Phase::Whole(_) | Phase::Away => {
                     state.blocks.remove(&base);
-                    if state.released && !self.is_launched() {
-                        // It lasted only to keep the addresses of blocks like this one from being given out again.
-                        let native = self.take_native(&mut state);
-                        drop(state);
-                        self.destroy(driver, None, native);
-                        return Ok(Freed::Never);
-                    }
                     state.own.push(block());
                     Ok(Freed::Kept)
                 }
@@ -283,9 +292,9 @@ impl Graph {
         })
     }
 
-    /// Whether its memory may exist. What others launch is not seen.
+    /// Whether its memory may exist. What other code launches is not seen.
     fn has_run(&self) -> bool {
-        self.is_launched() || !self.origin.ours || self.origin.borrowed
+        self.is_launched() || self.shown.load(Ordering::Acquire) || !self.origin.ours || self.origin.borrowed
     }
 
     /// Whether its capture is going on and whole, as far as its stream may be asked.
@@ -487,7 +496,7 @@ impl Graph {
     /// addresses would be given to others.
     fn take_native(&self, state: &mut State) -> Option<RawGraph> {
         match state.phase {
-            Phase::Whole(graph) if self.is_launched() || state.blocks.is_empty() => {
+            Phase::Whole(graph) if self.has_run() || state.blocks.is_empty() => {
                 state.phase = Phase::Away;
                 Some(graph)
             }

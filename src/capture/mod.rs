@@ -21,6 +21,9 @@ use parking_lot::Mutex;
 
 static GRAPHS: Registry<Graph> = Registry::new();
 
+/// The word of a graph whose capture came to nothing, with nothing left that keeps its addresses.
+const VOID: u64 = u64::MAX;
+
 /// A capture that is known and has not ended.
 struct Open {
     graph: Handle,
@@ -162,10 +165,23 @@ pub fn abandon(stream: &Entered<Stream>) -> Result<()> {
             stream.id()
         );
     }
+    give_up(driver, device, stream, &graph);
     forget_open(&graph);
-    unwind(driver, device, stream, &graph);
     drop(GRAPHS.close(GRAPHS.handle_of(graph.index())));
     Ok(())
+}
+
+/// Ends the capture so that its graph is never launched. Where that can be, the graph stays until its blocks are freed, so
+/// that their addresses are not given to others.
+fn give_up(
+    driver: &'static Driver,
+    device: &'static Device,
+    stream: &Entered<Stream>,
+    graph: &Entered<Graph>,
+) {
+    if finish(driver, device, stream, graph).is_err() {
+        unwind(driver, device, stream, graph);
+    }
 }
 
 /// Makes the stream an ordinary one again, and the memory of its capture something that will never be.
@@ -175,6 +191,7 @@ fn unwind(
     stream: &Entered<Stream>,
     graph: &Entered<Graph>,
 ) {
+    GRAPHS.set_word(graph.index(), VOID);
     if let Ok(_context) = device.enter(driver)
         && let Ok(_relaxed) = driver.relax_capture()
     {
@@ -362,6 +379,11 @@ pub unsafe fn held(held: u32) -> &'static Graph {
     unsafe { GRAPHS.held(held) }
 }
 
+/// Whether what holds this graph, as it was when it was seen, lies at addresses that the driver may give out again.
+pub fn is_void(held: u32) -> bool {
+    GRAPHS.word_of(held) == VOID
+}
+
 /// Gives back a hold.
 ///
 /// # Safety
@@ -386,7 +408,7 @@ pub fn dismantle() {
             && let Ok(driver) = runtime::driver()
             && let Some(stream) = stream::enter_held(thread::mine(), graph.origin.stream)
         {
-            unwind(driver, graph.device(), &stream, &graph);
+            give_up(driver, graph.device(), &stream, &graph);
         }
     }
     GRAPHS.close_where(|_| true);

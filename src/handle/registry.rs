@@ -37,7 +37,7 @@ fn is_due(state: u64, generation: u32) -> bool {
 pub trait Object: Send + Sync + 'static {
     const TAG: Tag;
 
-    /// A number of the object's that `word_of` reads without entering; fixed when the object is put in.
+    /// A number of the object's that `word_of` reads without entering, until `set_word` changes it.
     fn word(&self) -> u64 {
         0
     }
@@ -237,6 +237,13 @@ impl<T: Object> Registry<T> {
     #[inline]
     pub fn word_of(&self, index: u32) -> u64 {
         self.slot(index).map_or(0, |slot| slot.word.load(Ordering::Relaxed))
+    }
+
+    /// Changes the word of an object that the caller is inside of.
+    pub fn set_word(&self, index: u32, word: u64) {
+        if let Some(slot) = self.slot(index) {
+            slot.word.store(word, Ordering::Relaxed);
+        }
     }
 
     /// Gives back a hold.
