@@ -410,7 +410,9 @@ pub fn wait(stream: &Stream, event: &Event) -> Result<()> {
 fn is_same(one: &Stream, other: &Stream) -> bool {
     let special = one.is_per_thread() || other.is_per_thread();
     std::ptr::eq(one.device(), other.device())
-        && (one.native() == other.native() || !special && one.id() == other.id())
+        && (one.native() == other.native()
+            || one.is_legacy() && other.is_legacy()
+            || !special && one.id() == other.id())
 }
 
 /// Work put on the stream from now on waits for all work so far on another one.
