@@ -306,16 +306,18 @@ static void free_block(int slot)
     } else if (roll(6) == 0 && block->exists && block->gpu >= 0 && !block->in_capture) {
         /* The last work on it is told with the free. */
         warp_free_options options = {.struct_size = sizeof options};
+        struct content ones = {1, 0};
         int stream = some_stream(block->gpu);
         before_writing(block, stream);
         CHECK_EQ_U64(SIMULATOR(cuMemsetD8Async)((uint64_t)(uintptr_t)block->ptr, 1, SIZE, (CUstream)(uintptr_t)native(stream)), 0);
+        was_written(block, stream, ones);
         options.stream = streams[stream];
         CHECK_STATUS(warp_free_with(block->ptr, &options), WARP_SUCCESS);
     } else {
         CHECK_STATUS(warp_free(block->ptr), WARP_SUCCESS);
     }
+    /* Graphs may go on using it, behind what came before. */
     block->freed = 1;
-    block->users = block->writer = 0;
     blocks[slot] = NULL;
 }
 
@@ -490,20 +492,17 @@ static void launch(struct graph *graph)
     int stream = some_stream(0), i;
     for (i = 0; i < graph->count; ++i) {
         struct step *step = &graph->steps[i];
-        if (!step->dest->freed)
-            before_writing(step->dest, stream);
-        if (step->src != NULL && !step->src->freed)
+        before_writing(step->dest, stream);
+        if (step->src != NULL)
             before_reading(step->src, stream);
     }
     CHECK_STATUS(warp_graph_launch(graph->handle, streams[stream]), WARP_SUCCESS);
     for (i = 0; i < graph->count; ++i) {
         struct step *step = &graph->steps[i];
         step->dest->now = step->src != NULL ? step->src->now : step->fill;
-        if (!step->dest->freed) {
-            was_written(step->dest, stream, step->dest->now);
-            step->dest->exists = 1;
-        }
-        if (step->src != NULL && !step->src->freed)
+        was_written(step->dest, stream, step->dest->now);
+        step->dest->exists = 1;
+        if (step->src != NULL)
             was_read(step->src, stream);
     }
 }
