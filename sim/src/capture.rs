@@ -223,6 +223,11 @@ impl World {
             None => self.create_graph()?,
         };
         let id = self.fresh_id();
+        if let Some(graph) = self.graphs.get_mut(graph)
+            && graph.capture_id == 0
+        {
+            graph.capture_id = id;
+        }
         let capture = Capture {
             origin: number,
             mode,
@@ -253,10 +258,10 @@ impl World {
             capture.valid = false;
             return Err(codes::STREAM_CAPTURE_UNMATCHED);
         }
-        let result = if capture.mode != RELAXED && capture.thread != thread::number() {
-            Err(codes::STREAM_CAPTURE_WRONG_THREAD)
-        } else if !capture.valid {
+        let result = if !capture.valid {
             Err(codes::STREAM_CAPTURE_INVALIDATED)
+        } else if capture.mode != RELAXED && capture.thread != thread::number() {
+            Err(codes::STREAM_CAPTURE_WRONG_THREAD)
         } else if self.is_joined(id) {
             Ok(())
         } else {
@@ -304,7 +309,8 @@ impl World {
         let capture = self.captures.get_mut(&id).filter(|capture| capture.valid)?;
         capture.shown = capture.tails.get(&number)?.clone();
         let nodes = if capture.shown.is_empty() { std::ptr::null() } else { capture.shown.as_ptr() };
-        Some(Info { id, graph: capture.graph, nodes, count: capture.shown.len() })
+        let (graph, count) = (capture.graph, capture.shown.len());
+        Some(Info { id: self.graphs.get(graph)?.capture_id, graph, nodes, count })
     }
 
     /// The graph and the nodes that the next work of a capturing stream goes behind.

@@ -74,6 +74,8 @@ pub struct Graph {
     pub objects: Held,
     /// Owned by a node of another graph.
     pub is_child: bool,
+    /// What captures into it answer as their id: that of the first; 0 before there was one.
+    pub capture_id: u64,
 }
 
 impl World {
@@ -249,7 +251,7 @@ impl World {
         }
         let (nodes, objects) = (graph.nodes.clone(), graph.objects.clone());
         let objects = self.hold_again(&objects);
-        let clone = self.graphs.insert(|_| Graph { nodes: Vec::new(), objects, is_child })?;
+        let clone = self.graphs.insert(|_| Graph { nodes: Vec::new(), objects, is_child, capture_id: 0 })?;
         let mut copies = BTreeMap::new();
         // Dependencies can point forwards, so they are entered when all copies have their handles.
         for &old in &nodes {

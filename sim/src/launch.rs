@@ -184,6 +184,10 @@ impl World {
             && let Some(exec) = self.executables.remove(&number)
         {
             self.release_arenas(&exec.allocations);
+            // Whoever is told by a user object knows that all launches have run.
+            if !exec.objects.is_empty() {
+                self.seen(&exec.last);
+            }
             self.let_go(&exec.objects);
         }
     }

@@ -1,7 +1,7 @@
 //! Which streams, beside its own, used a block: a free must come after their work too. Most blocks are used on
 //! their own stream only and never appear here.
 
-use super::{Kind, LEDGER, PER_THREAD, USED_ELSEWHERE, parked};
+use super::{HOLDS_STREAM, Kind, LEDGER, OF_GRAPH, PER_THREAD, USED_ELSEWHERE, parked};
 use crate::capture::{self, Graph};
 use crate::error::{Result, error};
 use crate::handle::Entered;
@@ -136,7 +136,7 @@ pub fn record_use_by(address: u64, graph: &Entered<Graph>) -> Result<()> {
 }
 
 fn note_graph(record: &Record, graph: &Entered<Graph>) {
-    let own = record.flags() & super::OF_GRAPH != 0 && record.graph() == graph.index();
+    let own = record.flags() & OF_GRAPH != 0 && record.graph() == graph.index();
     if own || runtime::is_forked() {
         return;
     }
@@ -173,7 +173,8 @@ fn note(record: &Record, stream: &Entered<Stream>) {
     if kind == Kind::Host || !stream.device().is_cuda() || runtime::is_forked() {
         return;
     }
-    let own = record.flags() & super::HOLDS_STREAM != 0 && record.stream() == stream.index();
+    // What was put on a graph block's stream in its capture is in the graph; what comes later is not.
+    let own = record.flags() & (HOLDS_STREAM | OF_GRAPH) == HOLDS_STREAM && record.stream() == stream.index();
     // Each thread's own default stream is another one, even when the handle is the same.
     if own && (!stream.is_per_thread() || own_thread(record) == stream::thread_mark()) {
         return;

@@ -388,7 +388,12 @@ pub fn wrap(device: &'static Device, native: RawStream, untracked: bool) -> Resu
             device.alias()
         );
     }
-    let id = driver.stream_id(native).map_err(|f| device.error(driver, f))?;
+    // The question would break a capture, and on the legacy stream that of any blocking stream there.
+    let id = if is_capturing(driver, native).map_err(|f| device.error(driver, f))? {
+        number_of_our_own()
+    } else {
+        driver.stream_id(native).map_err(|f| device.error(driver, f))?
+    };
     let (non_blocking, priority) = driver.stream_properties(native).unwrap_or((false, 0));
     STREAMS.insert(Stream {
         device,
@@ -400,6 +405,12 @@ pub fn wrap(device: &'static Device, native: RawStream, untracked: bool) -> Resu
         priority,
         end: Mutex::new(End::Running),
     })
+}
+
+/// A number for a stream that the driver cannot be asked about now; it counts from 1 and never comes here.
+fn number_of_our_own() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// Makes the handle stale. A stream of ours is destroyed when the calls inside have left; its work goes on.

@@ -48,6 +48,7 @@ struct block {
     struct content now;
     uint32_t users;  /* streams with work on it since it was last written, the writer's included */
     uint32_t writer; /* the stream that wrote it last */
+    uint32_t recorded_users, recorded_writer; /* the same of what the capture that goes on has recorded */
     int freed, exists, in_capture;
     struct block *next; /* of all that the program ever had */
 };
@@ -306,16 +307,18 @@ static void free_block(int slot)
     } else if (roll(6) == 0 && block->exists && block->gpu >= 0 && !block->in_capture) {
         /* The last work on it is told with the free. */
         warp_free_options options = {.struct_size = sizeof options};
+        struct content ones = {1, 0};
         int stream = some_stream(block->gpu);
         before_writing(block, stream);
         CHECK_EQ_U64(SIMULATOR(cuMemsetD8Async)((uint64_t)(uintptr_t)block->ptr, 1, SIZE, (CUstream)(uintptr_t)native(stream)), 0);
+        was_written(block, stream, ones);
         options.stream = streams[stream];
         CHECK_STATUS(warp_free_with(block->ptr, &options), WARP_SUCCESS);
     } else {
         CHECK_STATUS(warp_free(block->ptr), WARP_SUCCESS);
     }
+    /* Graphs may go on using it, behind what came before. */
     block->freed = 1;
-    block->users = block->writer = 0;
     blocks[slot] = NULL;
 }
 
@@ -378,6 +381,19 @@ static struct block *some_block_for_capture(void)
     return block != NULL && block->gpu == 0 && (block->exists || block->in_capture) ? block : NULL;
 }
 
+/* As for live work, among the streams of the capture; what came before it is waited for by the launch. */
+static void record_write(struct block *block, int stream)
+{
+    wait_for_all(stream, block->recorded_users | block->recorded_writer);
+    block->recorded_users = block->recorded_writer = 1u << stream;
+}
+
+static void record_read(struct block *block, int stream)
+{
+    wait_for_all(stream, block->recorded_writer);
+    block->recorded_users |= 1u << stream;
+}
+
 static void record_step(struct graph *graph, int stream)
 {
     struct step *step = &graph->steps[graph->count];
@@ -386,18 +402,15 @@ static void record_step(struct graph *graph, int stream)
     step->src = roll(2) ? some_block_for_capture() : NULL;
     if (step->src == step->dest)
         return;
-    /* Inside of the capture only its own streams are waited for; before that the launch is. */
-    wait_for_all(stream, (step->dest->users | step->dest->writer) & captured);
+    if (step->src != NULL)
+        record_read(step->src, stream);
+    record_write(step->dest, stream);
     if (step->src != NULL) {
-        wait_for_all(stream, step->src->writer & captured);
         CHECK_STATUS(warp_memory_copy(step->dest->ptr, step->src->ptr, SIZE, streams[stream]), WARP_SUCCESS);
-        was_read(step->src, stream);
     } else {
         step->fill = some_content();
         fill(step->dest, step->fill, stream);
     }
-    step->dest->users = (step->dest->users & ~captured) | 1u << stream;
-    step->dest->writer = (step->dest->writer & ~captured) | 1u << stream;
     ++graph->count;
 }
 
@@ -410,7 +423,7 @@ static void allocate_in_capture(struct graph *graph, int slot, int stream)
     block = new_block(slot, 0, WARP_MEMORY_CUDA_MEMPOOL, stream);
     block->exists = 0;
     block->in_capture = 1;
-    block->users = block->writer = 1u << stream;
+    block->recorded_users = block->recorded_writer = 1u << stream;
     step->dest = block;
     step->src = NULL;
     step->fill = some_content();
@@ -418,15 +431,12 @@ static void allocate_in_capture(struct graph *graph, int slot, int stream)
     ++graph->count;
 }
 
-/* Work on blocks of the capture is part of it from now on: what came before is waited for by the launch. */
-static void end_of_capture(uint32_t own)
+static void end_of_capture(void)
 {
     struct block *block;
     int slot;
-    for (block = all; block != NULL; block = block->next) {
-        block->users &= ~own;
-        block->writer &= ~own;
-    }
+    for (block = all; block != NULL; block = block->next)
+        block->recorded_users = block->recorded_writer = 0;
     for (slot = 0; slot < MOST_BLOCKS; ++slot)
         if (blocks[slot] != NULL)
             blocks[slot]->in_capture = 0;
@@ -466,11 +476,14 @@ static void capture(struct graph *graph)
             record_step(graph, stream);
         }
         if (roll(20) == 0) {
-            if (forked)
-                wait_for(origin, branch);
-            forked = 0;
+            struct block *block;
             CHECK_STATUS(warp_capture_pause(streams[origin]), WARP_SUCCESS);
             CHECK_STATUS(warp_capture_resume(streams[origin]), WARP_SUCCESS);
+            /* The pause has joined what was forked. */
+            for (block = all; block != NULL; block = block->next)
+                if (block->recorded_users != 0)
+                    block->recorded_users = block->recorded_writer = 1u << origin;
+            forked = 0;
             branch = origin;
         }
     }
@@ -482,7 +495,7 @@ static void capture(struct graph *graph)
             wait_for(origin, branch);
         CHECK_STATUS(warp_capture_end(streams[origin], &graph->handle), WARP_SUCCESS);
     }
-    end_of_capture(own);
+    end_of_capture();
 }
 
 static void launch(struct graph *graph)
@@ -490,20 +503,17 @@ static void launch(struct graph *graph)
     int stream = some_stream(0), i;
     for (i = 0; i < graph->count; ++i) {
         struct step *step = &graph->steps[i];
-        if (!step->dest->freed)
-            before_writing(step->dest, stream);
-        if (step->src != NULL && !step->src->freed)
+        before_writing(step->dest, stream);
+        if (step->src != NULL)
             before_reading(step->src, stream);
     }
     CHECK_STATUS(warp_graph_launch(graph->handle, streams[stream]), WARP_SUCCESS);
     for (i = 0; i < graph->count; ++i) {
         struct step *step = &graph->steps[i];
         step->dest->now = step->src != NULL ? step->src->now : step->fill;
-        if (!step->dest->freed) {
-            was_written(step->dest, stream, step->dest->now);
-            step->dest->exists = 1;
-        }
-        if (step->src != NULL && !step->src->freed)
+        was_written(step->dest, stream, step->dest->now);
+        step->dest->exists = 1;
+        if (step->src != NULL)
             was_read(step->src, stream);
     }
 }

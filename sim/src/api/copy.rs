@@ -45,6 +45,18 @@ pub fn target_for(session: &mut Session, order: Order, peers: bool) -> Result<Ta
     Ok(Target { number, context, captured: session.is_captured(number) })
 }
 
+/// As `target_for`, for a copy: one that is recorded is made by the GPU whose context is current, whatever stream it is
+/// recorded on.
+fn target_for_copy(session: &mut Session, order: Order, peers: bool) -> Result<Target, Code> {
+    let mut target = target_for(session, order, peers)?;
+    if target.captured
+        && let Ok(current) = session.current()
+    {
+        target.context = current.handle;
+    }
+    Ok(target)
+}
+
 /// Resolves an operand of a kind.
 pub fn operand(
     session: &Session,
@@ -121,7 +133,7 @@ struct Linear {
 }
 
 fn linear(session: &mut Session, asked: &Linear) -> Result<(), Code> {
-    let target = target_for(session, asked.order, !asked.checked)?;
+    let target = target_for_copy(session, asked.order, !asked.checked)?;
     let mut pieces = Vec::new();
     let mut done = 0;
     while done < asked.bytes as u64 {
@@ -343,7 +355,7 @@ pub fn describe(
 }
 
 fn volume(session: &mut Session, asked: &Copy3D, order: Order, checked: bool) -> Result<(), Code> {
-    let target = target_for(session, order, !checked)?;
+    let target = target_for_copy(session, order, !checked)?;
     if let Some(copy) = describe(session, asked, &target, checked)? {
         submit(session, &target, order, copy);
     }
