@@ -1,5 +1,5 @@
 /*
- * event_capture.c: events of streams that are captured. What would break a capture is refused, and the capture goes on; what
+ * events_in_captures.c: events of streams that are captured. What would break a capture is refused, and the capture goes on; what
  * spreads a capture over streams and joins them again works, over GPUs too.
  *
  * needs: simulator
