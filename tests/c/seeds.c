@@ -614,7 +614,9 @@ PROCESS_TEST(right_programs_are_right_in_every_order)
 /* In a process of its own, since nothing is what it should be afterwards. What it prints is thrown away. */
 static int is_found(uint32_t mistake, uint64_t seed)
 {
-    pid_t child = fork();
+    pid_t child;
+    fflush(stdout);
+    child = fork();
     if (child == 0) {
         int before = check_failure_count();
         if (freopen("/dev/null", "w", stdout) == NULL || freopen("/dev/null", "w", stderr) == NULL)
