@@ -106,13 +106,14 @@ pub struct Blocks {
 impl Blocks {
     /// The block that contains the address.
     pub fn at(&self, address: u64) -> Option<&Block> {
-        let (_, block) = self.by_base.range(..=address).next_back()?;
-        (address < block.end() && !block.freeing).then_some(block)
+        // One whose free is queued may lie in what is a larger block's by now.
+        let (_, block) = self.by_base.range(..=address).rev().find(|(_, block)| !block.freeing)?;
+        (address < block.end()).then_some(block)
     }
 
     pub fn at_mut(&mut self, address: u64) -> Option<&mut Block> {
-        let (_, block) = self.by_base.range_mut(..=address).next_back()?;
-        (address < block.end() && !block.freeing).then_some(block)
+        let (_, block) = self.by_base.range_mut(..=address).rev().find(|(_, block)| !block.freeing)?;
+        (address < block.end()).then_some(block)
     }
 
     /// The block that begins at the address, one whose free is queued included.
