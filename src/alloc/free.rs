@@ -303,14 +303,12 @@ fn release_to_graph(
     Ok(())
 }
 
-/// The uses of a removed record, its own stream's included, with their holds. It has none afterwards. What was put on the
-/// stream of a graph's block is part of the graph.
+/// The uses of a removed record, its own stream's included, with their holds. It has none afterwards.
 fn take_uses(record: &mut Record) -> Uses {
     let mut taken =
         if record.flags() & USED_ELSEWHERE != 0 { uses::take(record.base()) } else { Uses::default() };
     if record.flags() & HOLDS_STREAM != 0 {
-        let own = Use::of_own_stream(record);
-        if record.flags() & OF_GRAPH == 0 { taken.streams.insert(0, own) } else { own.let_go() }
+        taken.streams.insert(0, Use::of_own_stream(record));
     }
     record.set_flags(record.flags() & !(HOLDS_STREAM | USED_ELSEWHERE | PER_THREAD));
     taken
