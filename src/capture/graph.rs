@@ -271,6 +271,30 @@ impl Graph {
         })
     }
 
+    /// As `free`, of a block that nobody frees again: without the driver, and later.
+    pub fn leave(&self, base: u64, address: u64, block: Box<dyn Keep>) {
+        let mut state = self.state.lock();
+        if matches!(state.phase, Phase::Capturing | Phase::Paused(..)) && !self.is_over() {
+            state.pending.push(Pending { base, address, block });
+            return;
+        }
+        state.blocks.remove(&base);
+        if !self.is_over() && !(state.released && !self.is_launched()) {
+            state.own.push(block);
+            return;
+        }
+        let native = self.take_native(&mut state);
+        drop(state);
+        if self.has_run() {
+            block.give_back()
+        } else {
+            block.forget()
+        }
+        if let Ok(driver) = runtime::driver() {
+            self.destroy(driver, None, native);
+        }
+    }
+
     /// Whether its memory may exist. What others launch is not seen.
     fn has_run(&self) -> bool {
         self.is_launched() || !self.origin.ours || self.origin.borrowed
