@@ -16,9 +16,13 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Has the news of the graph told. The graph is held until then.
 pub fn watch(driver: &Driver, graph: &Entered<Graph>, native: RawGraph) -> Result<(), Failure> {
     let held = graph.hold();
-    driver.tell_when_gone(native, std::ptr::without_provenance_mut(held as usize), told).inspect_err(|_| {
-        // SAFETY: nobody will be told, so the hold is still this function's.
-        unsafe { GRAPHS.release_hold(held) };
+    let data = std::ptr::without_provenance_mut(held as usize);
+    driver.tell_when_gone(native, data, told).map_err(|(failure, is_told)| {
+        if !is_told {
+            // SAFETY: nobody will be told, so the hold is still this function's.
+            unsafe { GRAPHS.release_hold(held) };
+        }
+        failure
     })
 }
 

@@ -349,28 +349,34 @@ impl Driver {
     }
 
     /// Has `destroyed(data)` called once the graph and everything made of it, runs included, is gone; on any thread, which
-    /// must not call the driver. A failure means that it never will be.
+    /// must not call the driver. A failure says whether it is called all the same.
     pub fn tell_when_gone(
         &self,
         graph: RawGraph,
         data: *mut c_void,
         destroyed: unsafe extern "C" fn(*mut c_void),
-    ) -> Result<(), Failure> {
+    ) -> Result<(), (Failure, bool)> {
         const NO_DESTRUCTOR_SYNC: u32 = 1;
         const MOVE: u32 = 1;
         let mut object: *mut c_void = std::ptr::null_mut();
         // SAFETY: the out-pointer is valid and a handle is a pointer; the caller keeps `data` good until the call back.
         unsafe {
-            self.table.cuUserObjectCreate(
-                (&raw mut object).cast(),
-                data,
-                Some(destroyed),
-                1,
-                NO_DESTRUCTOR_SYNC,
-            )?;
+            self.table
+                .cuUserObjectCreate(
+                    (&raw mut object).cast(),
+                    data,
+                    Some(destroyed),
+                    1,
+                    NO_DESTRUCTOR_SYNC,
+                )
+                .map_err(|f| (f, false))?;
         }
         // SAFETY: the caller owns the graph or captures it, and the one reference is this function's to give.
-        unsafe { self.table.cuGraphRetainUserObject(graph.0.cast(), object.cast(), 1, MOVE) }
+        unsafe { self.table.cuGraphRetainUserObject(graph.0.cast(), object.cast(), 1, MOVE) }.map_err(|f| {
+            // SAFETY: the graph did not take the reference.
+            let given_back = unsafe { self.table.cuUserObjectRelease(object.cast(), 1) };
+            (f, given_back.is_ok())
+        })
     }
 
     pub fn graph_memory(&self, device: i32) -> Result<GraphMemory, Failure> {
