@@ -495,15 +495,28 @@ impl Graph {
         }
     }
 
+    /// Gives the driver's objects up. Twice, since nobody else will and it may refuse for a passing reason.
     fn destroy(&self, driver: &'static Driver, exec: Option<RawGraphExec>, graph: Option<RawGraph>) {
-        let Ok(_context) = self.device.enter(driver) else { return };
-        let Ok(_relaxed) = driver.relax_capture() else { return };
-        let done = exec.map_or(Ok(()), |exec| driver.destroy_exec(exec));
-        let done = done.and(graph.map_or(Ok(()), |graph| driver.destroy_graph(graph)));
-        if let Err(f) = done
-            && !self.device.notice(driver, f)
+        let (mut exec, mut graph) = (exec, graph);
+        let mut once = || -> crate::error::Result<()> {
+            let _context = self.device.enter(driver)?;
+            let _relaxed = driver.relax_capture().map_err(|f| self.device.error(driver, f))?;
+            let mut done = Ok(());
+            if let Some(old) = exec {
+                done = driver.destroy_exec(old);
+                exec = exec.filter(|_| done.is_err());
+            }
+            if let Some(old) = graph {
+                let destroyed = driver.destroy_graph(old);
+                graph = graph.filter(|_| destroyed.is_err());
+                done = done.and(destroyed);
+            }
+            done.map_err(|f| self.device.error(driver, f))
+        };
+        if let Err(error) = once().or_else(|_| once())
+            && !self.device.is_lost()
         {
-            log!(Error, "a graph of \"{}\" was not destroyed: {}", self.device.alias(), driver.describe(f));
+            log!(Error, "a graph of \"{}\" was not destroyed: {error}", self.device.alias());
         }
     }
 }
