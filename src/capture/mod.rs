@@ -138,13 +138,8 @@ fn finish(
 ) -> Result<()> {
     let _context = device.enter(driver)?;
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
-    if !graph.is_paused() && active(stream, info(driver, stream)?)?.is_none() {
-        fail!(
-            IllegalInCapture,
-            "the capture {} of the stream (id {}) is not there any more: other code ended it; end with warp_capture_end() what was begun with warp_capture_begin()",
-            graph.id(),
-            stream.id()
-        );
+    if !graph.is_paused() {
+        require_whole(driver, stream, graph)?;
     }
     let native = graph.end(driver).map_err(|f| device.error(driver, f).context("the end of a capture"))?;
     gone::watch(driver, graph, native).map_err(|f| device.error(driver, f).context("the end of a capture"))
@@ -223,7 +218,7 @@ pub fn pause(stream: &Entered<Stream>) -> Result<()> {
     }
     let _context = device.enter(driver)?;
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
-    active(stream, info(driver, stream)?)?;
+    require_whole(driver, stream, &graph)?;
     graph.pause(driver).map_err(|f| device.error(driver, f).context("the pause of a capture"))
 }
 
@@ -428,6 +423,19 @@ fn active(stream: &Stream, info: Option<CaptureInfo>) -> Result<Option<CaptureIn
         Some(info) if !info.active => Err(broken(stream, info.id)),
         info => Ok(info),
     }
+}
+
+/// An error for a capture that other code broke or ended.
+fn require_whole(driver: &Driver, stream: &Stream, graph: &Graph) -> Result<()> {
+    if active(stream, info(driver, stream)?)?.is_none() {
+        fail!(
+            IllegalInCapture,
+            "the capture {} of the stream (id {}) is not there any more: other code ended it; end with warp_capture_end() what was begun with warp_capture_begin()",
+            graph.id(),
+            stream.id()
+        );
+    }
+    Ok(())
 }
 
 #[cold]

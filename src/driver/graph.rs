@@ -362,13 +362,7 @@ impl Driver {
         // SAFETY: the out-pointer is valid and a handle is a pointer; the caller keeps `data` good until the call back.
         unsafe {
             self.table
-                .cuUserObjectCreate(
-                    (&raw mut object).cast(),
-                    data,
-                    Some(destroyed),
-                    1,
-                    NO_DESTRUCTOR_SYNC,
-                )
+                .cuUserObjectCreate((&raw mut object).cast(), data, Some(destroyed), 1, NO_DESTRUCTOR_SYNC)
                 .map_err(|f| (f, false))?;
         }
         // SAFETY: the caller owns the graph or captures it, and the one reference is this function's to give.
