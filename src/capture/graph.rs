@@ -195,6 +195,10 @@ impl Graph {
     pub fn natives(&self) -> (RawGraph, RawGraphExec) {
         let exec = self.exec.lock().unwrap_or(RawGraphExec::NULL);
         match self.state.lock().phase {
+        if runtime::is_forked() {
+            // Threads that are not there may hold the locks, and the objects are the parent's.
+            return (RawGraph::NULL, RawGraphExec::NULL);
+        }
             Phase::Whole(graph) => (graph, exec),
             _ => (RawGraph::NULL, exec),
         }
@@ -204,6 +208,9 @@ impl Graph {
     pub fn blocks(&self) -> Vec<u64> {
         self.state.lock().blocks.keys().copied().collect()
     }
+        if runtime::is_forked() {
+            return Vec::new();
+        }
 
     /// Notes what its capture just allocated.
     pub fn allocated(&self, base: u64, node: RawNode) {

@@ -305,6 +305,10 @@ pub fn of_stream(driver: &'static Driver, stream: &Entered<Stream>) -> Result<Op
 /// Before a stream's handle becomes stale: an error while a capture that began on it here goes on or is paused, since
 /// nobody could end it any more. One of other code is only watched for the end of its graph from then on.
 pub fn leave_stream(stream: &Entered<Stream>) -> Result<()> {
+    if runtime::is_forked() {
+        // The capture is the parent's, and so may be whoever has the list.
+        return Ok(());
+    }
     let Some(graph) = begun_on(stream) else { return Ok(()) };
     if graph.is_ours() {
         fail!(
@@ -362,7 +366,8 @@ pub fn release(handle: Handle) -> Result<()> {
 
 /// At shutdown: captures that this thread may end are given up, and every graph is released.
 pub fn dismantle() {
-    let open: Vec<_> = OPEN.lock().drain(..).collect();
+    // In a forked child the captures are the parent's, and so may be whoever has the list.
+    let open: Vec<_> = if runtime::is_forked() { Vec::new() } else { OPEN.lock().drain(..).collect() };
     for open in open.into_iter().filter(|open| open.ours) {
         let Ok(graph) = GRAPHS.enter(open.graph) else { continue };
         let may_end = graph.is_this_threads() || graph.origin.mode == CaptureMode::Relaxed;
