@@ -1,7 +1,8 @@
 //! The news that a graph and everything made of it, runs included, is gone. The driver tells it on a thread of its own,
-//! where nothing may be called; it is written down there and acted on by the next call that has the time.
+//! where nothing may be called; it is written down there and acted on by the next call that has the time. So is what a graph
+//! kept and lets go of in a call that holds locks: a caller's deleter may call back in.
 
-use super::graph::Graph;
+use super::graph::{Graph, Keep};
 use super::{GRAPHS, OPEN};
 use crate::driver::{Driver, Failure, RawGraph};
 use crate::handle::Entered;
@@ -11,6 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Graphs that are gone, by the holds that the news had on them.
 static GONE: SegQueue<u32> = SegQueue::new();
+/// What nothing of a graph uses any more.
+static LEFT: SegQueue<Box<dyn Keep>> = SegQueue::new();
+/// How much there is of both.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Has the news of the graph told. The graph is held until then.
@@ -31,13 +35,19 @@ extern "C" fn told(held: *mut c_void) {
     COUNT.fetch_add(1, Ordering::Release);
 }
 
+/// Has something that a graph kept given back.
+pub fn leave(kept: Box<dyn Keep>) {
+    LEFT.push(kept);
+    COUNT.fetch_add(1, Ordering::Release);
+}
+
 /// Whether there is news. One load, for calls that are made often.
 #[inline]
 pub fn any_gone() -> bool {
     COUNT.load(Ordering::Acquire) != 0
 }
 
-/// Lets go of what gone graphs kept.
+/// Lets go of what gone graphs kept. The caller holds no lock.
 #[cold]
 pub fn settle_gone() {
     while let Some(held) = GONE.pop() {
@@ -53,5 +63,9 @@ pub fn settle_gone() {
         }
         // SAFETY: as above; the graph is not used any more.
         unsafe { GRAPHS.release_hold(held) };
+    }
+    while let Some(kept) = LEFT.pop() {
+        COUNT.fetch_sub(1, Ordering::AcqRel);
+        kept.give_back();
     }
 }

@@ -1,7 +1,7 @@
 //! A graph, from the begin of its capture until the last block that it made is forgotten. It owns the memory that its
 //! capture allocated in every order of launch, free, release and failure, and keeps what its runs use.
 
-use super::order;
+use super::{gone, order};
 use crate::device::Device;
 use crate::driver::{CaptureMode, Dependency, Driver, Failure, RawGraph, RawGraphExec, RawNode, RawStream};
 use crate::handle::{Object, Tag};
@@ -54,8 +54,6 @@ enum Phase {
 
 struct State {
     phase: Phase,
-    /// Nobody can launch it any more.
-    released: bool,
     /// What its capture allocated and the caller has not freed: by the block's first address the node that allocates.
     blocks: HashMap<u64, RawNode>,
     pending: Vec<Pending>,
@@ -116,8 +114,13 @@ impl Object for Graph {
         let exec = self.exec.lock().take();
         let native = {
             let mut state = self.state.lock();
-            state.released = true;
-            self.take_native(&mut state)
+            let native = self.take_native(&mut state);
+            if matches!(state.phase, Phase::Whole(_)) {
+                // It never ran and never will, and stays only to keep its blocks' addresses from being given out again.
+                self.over.store(true, Ordering::Release);
+                state.kept.drain(..).for_each(gone::leave);
+            }
+            native
         };
         if self.device.is_lost() {
             self.has_gone();
@@ -146,7 +149,6 @@ impl Graph {
             exec: Mutex::new(None),
             state: Mutex::new(State {
                 phase: Phase::Capturing,
-                released: false,
                 blocks: HashMap::new(),
                 pending: Vec::new(),
                 own: Vec::new(),
@@ -193,12 +195,12 @@ impl Graph {
 
     /// The driver's graph and what is launched, once captured; NULL before and where they are not ours.
     pub fn natives(&self) -> (RawGraph, RawGraphExec) {
-        let exec = self.exec.lock().unwrap_or(RawGraphExec::NULL);
-        match self.state.lock().phase {
         if runtime::is_forked() {
             // Threads that are not there may hold the locks, and the objects are the parent's.
             return (RawGraph::NULL, RawGraphExec::NULL);
         }
+        let exec = self.exec.lock().unwrap_or(RawGraphExec::NULL);
+        match self.state.lock().phase {
             Phase::Whole(graph) => (graph, exec),
             _ => (RawGraph::NULL, exec),
         }
@@ -206,11 +208,11 @@ impl Graph {
 
     /// Addresses of the blocks that it made and nobody has freed.
     pub fn blocks(&self) -> Vec<u64> {
-        self.state.lock().blocks.keys().copied().collect()
-    }
         if runtime::is_forked() {
             return Vec::new();
         }
+        self.state.lock().blocks.keys().copied().collect()
+    }
 
     /// Notes what its capture just allocated.
     pub fn allocated(&self, base: u64, node: RawNode) {
@@ -246,6 +248,9 @@ impl Graph {
             let mut state = self.state.lock();
             if self.is_over() {
                 state.blocks.remove(&base);
+                let native = self.take_native(&mut state);
+                drop(state);
+                self.destroy(driver, None, native);
                 return Ok(if self.has_run() { Freed::Now } else { Freed::Never });
             }
             match state.phase {
@@ -264,13 +269,6 @@ impl Graph {
                 }
                 Phase::Whole(_) | Phase::Away => {
                     state.blocks.remove(&base);
-                    if state.released && !self.is_launched() {
-                        // It lasted only to keep the addresses of blocks like this one from being given out again.
-                        let native = self.take_native(&mut state);
-                        drop(state);
-                        self.destroy(driver, None, native);
-                        return Ok(Freed::Never);
-                    }
                     state.own.push(block());
                     Ok(Freed::Kept)
                 }
@@ -286,7 +284,7 @@ impl Graph {
             return;
         }
         state.blocks.remove(&base);
-        if !self.is_over() && !(state.released && !self.is_launched()) {
+        if !self.is_over() {
             state.own.push(block);
             return;
         }
@@ -428,7 +426,7 @@ impl Graph {
         });
     }
 
-    /// The capture came to nothing: its own memory will never exist, and what it kept is free to go.
+    /// The capture came to nothing: its own memory will never exist, and what it kept is given back by a later look.
     pub fn void(&self) -> Option<RawGraph> {
         self.over.store(true, Ordering::Release);
         let (native, own, kept) = {
@@ -440,11 +438,11 @@ impl Graph {
             (native, state.take_own(), std::mem::take(&mut state.kept))
         };
         own.into_iter().for_each(Keep::forget);
-        kept.into_iter().for_each(Keep::give_back);
+        kept.into_iter().for_each(gone::leave);
         native
     }
 
-    /// Nothing of the graph is left, and no run of it goes on.
+    /// Nothing of the graph is left, and no run of it goes on. What it kept is given back by a later look.
     pub fn has_gone(&self) {
         self.over.store(true, Ordering::Release);
         let (own, kept) = {
@@ -454,7 +452,7 @@ impl Graph {
         // Of a graph that never ran the addresses may be somebody else's by now.
         let end = if self.has_run() { Keep::give_back } else { Keep::forget };
         own.into_iter().for_each(end);
-        kept.into_iter().for_each(Keep::give_back);
+        kept.into_iter().for_each(gone::leave);
     }
 
     /// Launches it; tells whether that was the first time. `None` when it is not ours to launch.
@@ -504,6 +502,9 @@ impl Graph {
 
     /// Gives the driver's objects up. Twice, since nobody else will and it may refuse for a passing reason.
     fn destroy(&self, driver: &'static Driver, exec: Option<RawGraphExec>, graph: Option<RawGraph>) {
+        if exec.is_none() && graph.is_none() {
+            return;
+        }
         let (mut exec, mut graph) = (exec, graph);
         let mut once = || -> crate::error::Result<()> {
             let _context = self.device.enter(driver)?;

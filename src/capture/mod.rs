@@ -364,18 +364,22 @@ pub fn release(handle: Handle) -> Result<()> {
     GRAPHS.close(handle).map(drop)
 }
 
-/// At shutdown: captures that this thread may end are given up, and every graph is released.
+/// At shutdown: captures are given up, on their streams where this thread may end them, and every graph is released.
 pub fn dismantle() {
     // In a forked child the captures are the parent's, and so may be whoever has the list.
     let open: Vec<_> = if runtime::is_forked() { Vec::new() } else { OPEN.lock().drain(..).collect() };
     for open in open.into_iter().filter(|open| open.ours) {
         let Ok(graph) = GRAPHS.enter(open.graph) else { continue };
-        let may_end = graph.is_this_threads() || graph.origin.mode == CaptureMode::Relaxed;
+        let may_end =
+            graph.is_this_threads() || graph.origin.mode == CaptureMode::Relaxed || graph.is_paused();
         if may_end
             && let Ok(driver) = runtime::driver()
             && let Some(stream) = stream::enter_held(thread::mine(), graph.origin.stream)
         {
             unwind(driver, graph.device(), &stream, &graph);
+        } else {
+            // Its thread has no graph of it any more, so nothing of it will ever run.
+            graph.void();
         }
     }
     GRAPHS.close_where(|_| true);
