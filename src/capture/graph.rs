@@ -95,8 +95,11 @@ pub struct Graph {
 impl State {
     /// The freed blocks of its own that no free node took away.
     fn take_own(&mut self) -> Vec<Box<dyn Keep>> {
-        let pending = self.pending.drain(..).map(|pending| pending.block);
-        self.own.drain(..).chain(pending).collect()
+        for pending in self.pending.drain(..) {
+            self.blocks.remove(&pending.base);
+            self.own.push(pending.block);
+        }
+        std::mem::take(&mut self.own)
     }
 }
 
@@ -427,15 +430,22 @@ impl Graph {
     }
 
     /// The capture came to nothing: its own memory will never exist, and what it kept is given back by a later look.
-    pub fn void(&self) -> Option<RawGraph> {
+    /// `ended` is what the driver made of it; comes back when it is to be destroyed now. It stays while blocks of it are not
+    /// freed: their addresses would be given to others.
+    pub fn void(&self, ended: Option<RawGraph>) -> Option<RawGraph> {
         self.over.store(true, Ordering::Release);
         let (native, own, kept) = {
             let mut state = self.state.lock();
             let native = match std::mem::replace(&mut state.phase, Phase::Void) {
-                Phase::Paused(graph, _) | Phase::Whole(graph) if !self.origin.borrowed => Some(graph),
-                _ => None,
+                Phase::Paused(graph, _) | Phase::Whole(graph) => Some(graph),
+                _ => ended,
             };
-            (native, state.take_own(), std::mem::take(&mut state.kept))
+            let own = state.take_own();
+            let native = native.filter(|_| !self.origin.borrowed).and_then(|native| {
+                state.phase = Phase::Whole(native);
+                self.take_native(&mut state)
+            });
+            (native, own, std::mem::take(&mut state.kept))
         };
         own.into_iter().for_each(Keep::forget);
         kept.into_iter().for_each(gone::leave);

@@ -81,7 +81,13 @@ pub fn begin(stream: &Entered<Stream>, mode: CaptureMode, options: &Options) -> 
         };
         register(stream, &info, mode, true, options)
     });
-    known.map(drop).inspect_err(|_| leave(driver, native))
+    known.map(drop).inspect_err(|_| {
+        if let Some(graph) = leave(driver, native)
+            && options.into.is_none()
+        {
+            let _ = driver.destroy_graph(graph);
+        }
+    })
 }
 
 /// Takes note of a capture that other code began on the stream, and will end.
@@ -172,29 +178,29 @@ fn unwind(
     if let Ok(_context) = device.enter(driver)
         && let Ok(_relaxed) = driver.relax_capture()
     {
-        if !graph.is_paused() {
-            leave(driver, stream.native());
-        }
-        if let Some(native) = graph.void() {
+        let ended = if graph.is_paused() { None } else { leave(driver, stream.native()) };
+        if let Some(native) = graph.void(ended) {
             let _ = driver.destroy_graph(native);
         }
     } else {
-        graph.void();
+        graph.void(None);
     }
 }
 
-/// Ends whatever the stream captures and throws it away. Twice, since the driver may have refused for a passing reason.
-fn leave(driver: &Driver, native: RawStream) {
+/// Ends whatever the stream captures, and gives what became of it. Twice, since the driver may have refused for a passing
+/// reason.
+fn leave(driver: &Driver, native: RawStream) -> Option<RawGraph> {
     for _ in 0..2 {
         if driver.capture_id(native).is_ok_and(|id| id.is_none()) {
-            return;
+            return None;
         }
         if let Ok(graph) = driver.end_capture(native)
             && graph != RawGraph::NULL
         {
-            let _ = driver.destroy_graph(graph);
+            return Some(graph);
         }
     }
+    None
 }
 
 /// Stops capturing for a while: what is put on the stream runs.
@@ -379,7 +385,7 @@ pub fn dismantle() {
             unwind(driver, graph.device(), &stream, &graph);
         } else {
             // Its thread has no graph of it any more, so nothing of it will ever run.
-            graph.void();
+            graph.void(None);
         }
     }
     GRAPHS.close_where(|_| true);
