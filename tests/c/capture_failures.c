@@ -443,6 +443,89 @@ PROCESS_TEST(a_capture_that_other_code_ends_is_unwound)
     }
 }
 
+/* Its address stays the block's until that is freed: two live blocks never have the same one. */
+PROCESS_TEST(the_address_of_a_block_of_a_capture_that_was_given_up_is_not_given_out_again)
+{
+    int how;
+    start_on("h200x2");
+    for (how = 0; how < 3; ++how) {
+        warp_stream *stream = make_stream("cuda:0", 0);
+        warp_graph *graph = NULL;
+        void *old, *freed, *block;
+        begin(stream);
+        old = alloc_on("cuda:0", stream, SIZE);
+        freed = alloc_on("cuda:0", stream, SIZE);
+        CHECK_STATUS(warp_free(freed), WARP_SUCCESS);
+        if (how == 0)
+            CHECK_STATUS(warp_capture_abandon(stream), WARP_SUCCESS);
+        else if (how == 1) {
+            CHECK_STATUS(warp_capture_pause(stream), WARP_SUCCESS);
+            CHECK_STATUS(warp_capture_abandon(stream), WARP_SUCCESS);
+        } else {
+            fail("cuUserObjectCreate", 1, 999);
+            CHECK_STATUS(warp_capture_end(stream, &graph), WARP_ERROR_DRIVER);
+            clear();
+        }
+        begin(stream);
+        block = alloc_on("cuda:0", stream, SIZE);
+        CHECK(block != old);
+        fill_byte(block, 6, SIZE, stream);
+        graph = end(stream);
+        CHECK_STATUS(warp_graph_launch(graph, stream), WARP_SUCCESS);
+        CHECK_STATUS(warp_memory_fill(old, 1, "x", 1, stream), WARP_ERROR_INVALID_ARGUMENT);
+        CHECK_STATUS(warp_free(old), WARP_SUCCESS);
+        CHECK(holds(block, 6, SIZE, stream));
+        CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+        CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
+        check_back(stream);
+    }
+}
+
+/* A graph of the caller's stays the caller's, whatever becomes of a capture into it. */
+PROCESS_TEST(a_capture_into_the_callers_graph_leaves_it_alone_when_it_fails)
+{
+    int how;
+    warp_stream *stream;
+    start_on("h200x2");
+    stream = make_stream("cuda:0", 0);
+    for (how = 0; how < 4; ++how) {
+        warp_capture_options options = {.struct_size = sizeof options};
+        warp_graph *graph = NULL;
+        CUgraph native = NULL;
+        void *used = alloc_on("cuda:0", stream, SIZE);
+        size_t count = 99;
+        CHECK_EQ_U64(SIMULATOR(cuGraphCreate)(&native, 0), 0);
+        options.native_graph = native;
+        if (how == 3)
+            fail("cuStreamGetCaptureInfo_v3", 2, 999);
+        CHECK_STATUS(warp_capture_begin_with(stream, WARP_CAPTURE_THREAD_LOCAL, &options),
+                     how == 3 ? WARP_ERROR_DRIVER : WARP_SUCCESS);
+        if (how != 3)
+            fill_byte(used, 1, SIZE, stream);
+        if (how == 0)
+            CHECK_STATUS(warp_capture_abandon(stream), WARP_SUCCESS);
+        if (how == 1) {
+            CHECK_STATUS(warp_capture_pause(stream), WARP_SUCCESS);
+            CHECK_STATUS(warp_capture_abandon(stream), WARP_SUCCESS);
+        }
+        if (how == 2) {
+            fail("cuStreamEndCapture", 1, 999);
+            CHECK_STATUS(warp_capture_end(stream, &graph), WARP_ERROR_DRIVER);
+        }
+        clear();
+        CHECK_EQ_U64(live("graph"), 1);
+        CHECK_EQ_U64(SIMULATOR(cuGraphGetNodes)(native, NULL, &count), 0);
+        CHECK_EQ_U64(count, how == 3 ? 0 : 1);
+        CHECK_EQ_U64(SIMULATOR(cuGraphDestroy)(native), 0);
+        CHECK_STATUS(warp_free(used), WARP_SUCCESS);
+        check_back(stream);
+        if (check_failure_count() != 0) {
+            printf("\n    way %d", how);
+            return;
+        }
+    }
+}
+
 /* ---- launches without memory ---- */
 
 static void *let_go_later(void *native)
