@@ -33,6 +33,9 @@ struct Open {
 
 static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
 
+/// Held while a capture becomes known, so that no other thread takes one that just begins here for other code's.
+static TAKING_NOTE: Mutex<()> = Mutex::new(());
+
 /// How a capture should be.
 #[derive(Default)]
 pub struct Options {
@@ -70,6 +73,7 @@ pub fn begin(stream: &Entered<Stream>, mode: CaptureMode, options: &Options) -> 
         );
     }
     let native = stream.native();
+    let _alone = TAKING_NOTE.lock();
     match options.into {
         Some(graph) => driver.begin_capture_into(native, graph, &[], mode),
         None => driver.begin_capture(native, mode),
@@ -107,7 +111,7 @@ pub fn adopt(stream: &Entered<Stream>, no_allocations: bool) -> Result<()> {
         let whose = if graph.is_ours() { "began here" } else { "was adopted already" };
         fail!(IllegalInCapture, "the capture {} of the stream (id {}) {whose}", info.id, stream.id());
     }
-    watch_foreign(driver, stream, &info, no_allocations).map(drop)
+    watch_foreign(driver, stream, no_allocations).map(drop)
 }
 
 /// Ends the capture. The graph, unless it is somebody else's.
@@ -302,7 +306,10 @@ pub fn of_stream(driver: &'static Driver, stream: &Entered<Stream>) -> Result<Op
     let Some(info) = active(stream, info(driver, stream)?)? else { return Ok(None) };
     let graph = match find(info.id) {
         Some(graph) => graph,
-        None => watch_foreign(driver, stream, &info, false)?,
+        None => match watch_foreign(driver, stream, false)? {
+            Some(graph) => graph,
+            None => return Ok(None),
+        },
     };
     graph.catch_up(driver);
     Ok(Some(graph))
@@ -557,20 +564,25 @@ fn register(
     Ok(graph)
 }
 
-/// From now on the capture of other code is known; the news of its graph's end is awaited.
+/// From now on the capture of other code is known; the news of its graph's end is awaited. `None` when it has ended.
 fn watch_foreign(
     driver: &Driver,
     stream: &Entered<Stream>,
-    info: &CaptureInfo,
     no_allocations: bool,
-) -> Result<Entered<Graph>> {
+) -> Result<Option<Entered<Graph>>> {
+    let _alone = TAKING_NOTE.lock();
+    // Asked again: it may be one that began here just now, or another one.
+    let Some(info) = active(stream, info(driver, stream)?)? else { return Ok(None) };
+    if let Some(graph) = find(info.id) {
+        return Ok(Some(graph));
+    }
     // Its mode is not to be had. Only its own thread may add to it, as if it were not relaxed.
     let options = Options { into: None, no_allocations };
-    let graph = register(stream, info, CaptureMode::ThreadLocal, false, &options)?;
+    let graph = register(stream, &info, CaptureMode::ThreadLocal, false, &options)?;
     gone::watch(driver, &graph, info.graph).map_err(|f: Failure| {
         forget_open(&graph);
         drop(GRAPHS.close(GRAPHS.handle_of(graph.index())));
         stream.device().error(driver, f).context("taking note of a capture")
     })?;
-    Ok(graph)
+    Ok(Some(graph))
 }
