@@ -335,5 +335,13 @@ fn take_uses(record: &mut Record) -> Uses {
 fn release_lost(driver: &'static Driver, lost: &'static Device, record: &mut Record) -> Result<()> {
     let uses = take_uses(record);
     parked::free_lost(driver, lost, record, uses);
+    if record.flags() & OF_GRAPH != 0 {
+        record.set_flags(record.flags() & !OF_GRAPH);
+        // SAFETY: the record had the hold, and has it no more.
+        unsafe {
+            capture::held(record.graph()).forget(record.base());
+            capture::release_hold(record.graph());
+        }
+    }
     Ok(())
 }
