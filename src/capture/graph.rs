@@ -390,7 +390,9 @@ impl Graph {
     pub fn resume(&self, driver: &'static Driver) -> Result<(), Failure> {
         let mut state = self.state.lock();
         if let Phase::Paused(graph, frontier) = &state.phase {
-            driver.begin_capture_into(self.origin.native, *graph, frontier, self.origin.mode)?;
+            stream::begin_capture(|| {
+                driver.begin_capture_into(self.origin.native, *graph, frontier, self.origin.mode)
+            })?;
             state.phase = Phase::Capturing;
         }
         Ok(())

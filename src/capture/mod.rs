@@ -74,10 +74,10 @@ pub fn begin(stream: &Entered<Stream>, mode: CaptureMode, options: &Options) -> 
     }
     let native = stream.native();
     let _alone = TAKING_NOTE.lock();
-    match options.into {
+    stream::begin_capture(|| match options.into {
         Some(graph) => driver.begin_capture_into(native, graph, &[], mode),
         None => driver.begin_capture(native, mode),
-    }
+    })
     .map_err(|f| device.error(driver, f).context("the begin of a capture"))?;
     let known = info(driver, stream).and_then(|info| {
         let Some(info) = info else {
