@@ -51,6 +51,7 @@ static warp_status live_once(struct life *life)
             return WARP_ERROR_DRIVER; \
     } while (0)
     TRY(try_alloc("cuda:0", life->fork, WARP_MEMORY_CUDA_MEMPOOL, SIZE, &life->outside));
+    TRY(warp_stream_synchronize(life->fork)); /* the graph runs on the other stream too */
     TRY(warp_capture_begin(life->stream, WARP_CAPTURE_THREAD_LOCAL));
     TRY(try_alloc("cuda:0", life->stream, WARP_MEMORY_CUDA_MEMPOOL, SIZE, &life->a));
     TRY_NATIVE(SIMULATOR(cuEventRecord)(life->forked, stream));

@@ -460,29 +460,27 @@ PROCESS_TEST(frees_of_a_graphs_blocks_by_other_threads_end_in_the_graph)
 
 static warp_stream *common;
 
-/* Allocates on the stream, in the capture or outside of it, whichever it happens to be. */
+/* Fills on the stream, in the capture or outside of it, whichever it happens to be. */
 static void *use_common(void *argument)
 {
     while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
-        void *block = NULL;
-        warp_status status = try_alloc("cuda:0", common, WARP_MEMORY_CUDA_MEMPOOL, SIZE, &block);
-        /* In the middle of the other thread's begin or end it may be refused. */
-        if (status == WARP_SUCCESS)
-            CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+        warp_memory_fill(argument, SIZE, "c", 1, common);
         warp_capture_adopt(common, 0);
     }
-    return argument;
+    return NULL;
 }
 
 PROCESS_TEST(a_capture_that_begins_under_another_threads_use_is_still_whose_it_is)
 {
     int round, rounds = check_under("valgrind") ? 20 : 2000;
     pthread_t thread;
+    void *block;
     setenv("WARPSIM_LOG", "0", 1);
     start_on("h200x2");
     common = make_stream("cuda:0", 0);
+    block = alloc_on("cuda:0", common, SIZE);
     stop = 0;
-    REQUIRE(pthread_create(&thread, NULL, use_common, NULL) == 0);
+    REQUIRE(pthread_create(&thread, NULL, use_common, block) == 0);
     for (round = 0; round < rounds && check_failure_count() == 0; ++round) {
         warp_graph *graph = NULL;
         begin(common);
@@ -494,6 +492,7 @@ PROCESS_TEST(a_capture_that_begins_under_another_threads_use_is_still_whose_it_i
     __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
     pthread_join(thread, NULL);
     CHECK_STATUS(warp_stream_synchronize(common), WARP_SUCCESS);
+    CHECK_STATUS(warp_free(block), WARP_SUCCESS);
     CHECK_STATUS(warp_stream_release(common), WARP_SUCCESS);
     CHECK_EQ_U64(graph_memory_after_trim(), 0);
     CHECK_EQ_U64(live_blocks(), 0);
