@@ -56,10 +56,7 @@ pub fn free(ptr: u64, options: &FreeOptions<'_>) -> Result<()> {
         match (refused, super::owner_of(&record)) {
             (None, _) => {}
             // Of an array: nobody else knows the block.
-            (Some(_), Some(owner)) if options.home.is_some() => {
-                let uses = take_uses(&mut record);
-                parked::offer_again(owner, &record, uses);
-            }
+            (Some(_), Some(owner)) if options.home.is_some() => offer_again(owner, &mut record),
             (Some(error), _) => {
                 keep(record);
                 return Err(error);
@@ -82,6 +79,26 @@ fn free_host(record: &mut Record) {
     } else {
         builtin::free_host(record.base());
     }
+}
+
+/// Sees to the free of a block that was refused now and that only the caller knew.
+#[cold]
+fn offer_again(owner: &'static Device, record: &mut Record) {
+    let uses = take_uses(record);
+    if record.flags() & OF_GRAPH == 0 {
+        parked::offer_again(owner, record, uses);
+        return;
+    }
+    let native = builtin::take_native(record);
+    let address = native.address();
+    // SAFETY: the record has a hold, given back below.
+    unsafe { capture::held(record.graph()) }.leave(
+        record.base(),
+        address,
+        parked::kept_by_graph(owner, record, native, uses),
+    );
+    // SAFETY: as above; the record is gone.
+    unsafe { capture::release_hold(record.graph()) };
 }
 
 /// Takes a block in again that could not be given back, so that its free can be tried once more.
@@ -304,14 +321,12 @@ fn release_to_graph(
     Ok(())
 }
 
-/// The uses of a removed record, its own stream's included, with their holds. It has none afterwards. What was put on the
-/// stream of a graph's block is part of the graph.
+/// The uses of a removed record, its own stream's included, with their holds. It has none afterwards.
 fn take_uses(record: &mut Record) -> Uses {
     let mut taken =
         if record.flags() & USED_ELSEWHERE != 0 { uses::take(record.base()) } else { Uses::default() };
     if record.flags() & HOLDS_STREAM != 0 {
-        let own = Use::of_own_stream(record);
-        if record.flags() & OF_GRAPH == 0 { taken.streams.insert(0, own) } else { own.let_go() }
+        taken.streams.insert(0, Use::of_own_stream(record));
     }
     record.set_flags(record.flags() & !(HOLDS_STREAM | USED_ELSEWHERE | PER_THREAD));
     taken
@@ -321,5 +336,13 @@ fn take_uses(record: &mut Record) -> Uses {
 fn release_lost(driver: &'static Driver, lost: &'static Device, record: &mut Record) -> Result<()> {
     let uses = take_uses(record);
     parked::free_lost(driver, lost, record, uses);
+    if record.flags() & OF_GRAPH != 0 {
+        record.set_flags(record.flags() & !OF_GRAPH);
+        // SAFETY: the record had the hold, and has it no more.
+        unsafe {
+            capture::held(record.graph()).forget(record.base());
+            capture::release_hold(record.graph());
+        }
+    }
     Ok(())
 }

@@ -228,20 +228,22 @@ fn is_over(driver: &Driver, wait: &mut Wait) -> std::result::Result<bool, Failur
     }
     if let Some(stream) = stream::enter_held(thread::mine(), wait.of.held) {
         let place = marked_on(&stream, &wait.of);
-        if stream::is_capturing(driver, place)? {
-            return Ok(false);
-        }
         // The legacy stream's own work may be done while that of the streams it comes after is not.
-        if place == stream.native() && driver.stream_is_idle(place)? {
+        if place == stream.native() && stream::is_surely_idle(driver, &stream)? {
             return Ok(true);
         }
-        let Ok(event) = stream::take_event(stream.device(), driver) else { return Ok(false) };
-        if let Err(failure) = driver.record_event(event, place) {
-            stream::give_event(stream.device(), event);
-            return Err(failure);
-        }
-        wait.event = Some(event);
-        return driver.event_is_done(event);
+        let Some(event) = stream::mark_end(stream.device(), driver, place)? else { return Ok(false) };
+        return match driver.event_is_done(event) {
+            // It fell into a capture that has ended already.
+            Err(f) if f.is_invalid_value() => {
+                stream::give_event(stream.device(), event);
+                Ok(false)
+            }
+            answer => {
+                wait.event = Some(event);
+                answer
+            }
+        };
     }
     // SAFETY: the wait has a hold.
     has_ended(driver, unsafe { stream::held(wait.of.held) })
@@ -370,12 +372,9 @@ fn try_join(
             let device = stream.device();
             let place = marked_on(&stream, of);
             let _context = device.enter(driver).map_err(drop)?;
-            if stream::is_capturing(driver, place).unwrap_or(true) {
-                return Err(());
-            }
-            let event = stream::take_event(device, driver).map_err(drop)?;
+            let event = stream::mark_end(device, driver, place).map_err(drop)?.ok_or(())?;
             // An event may be recorded anew once a wait for its last record is in place.
-            let joined = driver.record_event(event, place).and_then(|()| driver.wait_event(reclaim, event));
+            let joined = driver.wait_event(reclaim, event);
             stream::give_event(device, event);
             joined.map_err(drop)?;
         } else {

@@ -146,20 +146,20 @@ fn note_graph(record: &Record, graph: &Entered<Graph>) {
         return;
     }
     // A block that outlives many graphs does not keep them all.
-    for gone in uses.graphs.extract_if(.., |graph| {
-        // SAFETY: the use has a hold.
-        unsafe { capture::held(*graph) }.is_over()
-    }) {
-        // SAFETY: the use had the hold and is gone.
-        unsafe { capture::release_hold(gone) };
-    }
+    // SAFETY: the use has a hold.
+    let is_over = |graph: &mut u32| unsafe { capture::held(*graph) }.is_over();
+    let mut over = Uses { streams: Vec::new(), graphs: uses.graphs.extract_if(.., is_over).collect() };
     uses.graphs.push(graph.hold());
+    let mut left = Uses::default();
     if !mark_used(record.base()) {
         // Freed meanwhile; the list is nobody's any more.
-        let uses = shard.as_mut().and_then(|shard| shard.remove(&record.base()));
-        drop(shard);
-        uses.unwrap_or_default().let_go();
+        left = shard.as_mut().and_then(|shard| shard.remove(&record.base())).unwrap_or_default();
     }
+    // With the last hold more may go, which must not happen under the lock.
+    drop(shard);
+    over.graphs.append(&mut left.graphs);
+    over.streams.append(&mut left.streams);
+    over.let_go();
 }
 
 /// Says in the record that there is a list of uses. False when the block was freed meanwhile.

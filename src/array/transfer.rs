@@ -44,9 +44,12 @@ fn set_items(array: &Array, item: &[u8], stream: Option<&Entered<Stream>>) -> Re
 /// Has the graph keep the memory of the array: a block of this library by its address, and wrapped memory that somebody
 /// is to be told of by the array's storage.
 pub fn retain(graph: &Entered<Graph>, array: &Array) -> Result<()> {
-    if array.storage.is_owned() && !array.layout.is_empty() {
+    if !array.layout.is_empty() {
         array.storage.require_present()?;
-        alloc::record_use_by(array.storage.address, graph)?;
+        // Wrapped memory may be a block of this library too.
+        if array.storage.is_owned() || alloc::find(array.storage.address).is_some() {
+            alloc::record_use_by(array.storage.address, graph)?;
+        }
     }
     keep_wrapped(Some(graph), &[array]);
     Ok(())

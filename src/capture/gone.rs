@@ -1,7 +1,8 @@
 //! The news that a graph and everything made of it, runs included, is gone. The driver tells it on a thread of its own,
-//! where nothing may be called; it is written down there and acted on by the next call that has the time.
+//! where nothing may be called; it is written down there and acted on by the next call that has the time. So is what a graph
+//! kept and lets go of in a call that holds locks: a caller's deleter may call back in.
 
-use super::graph::Graph;
+use super::graph::{Graph, Keep};
 use super::{GRAPHS, OPEN};
 use crate::driver::{Driver, Failure, RawGraph};
 use crate::handle::Entered;
@@ -11,19 +12,32 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Graphs that are gone, by the holds that the news had on them.
 static GONE: SegQueue<u32> = SegQueue::new();
+/// What nothing of a graph uses any more.
+static LEFT: SegQueue<Box<dyn Keep>> = SegQueue::new();
+/// How much there is of both.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Has the news of the graph told. The graph is held until then.
 pub fn watch(driver: &Driver, graph: &Entered<Graph>, native: RawGraph) -> Result<(), Failure> {
     let held = graph.hold();
-    driver.tell_when_gone(native, std::ptr::without_provenance_mut(held as usize), told).inspect_err(|_| {
-        // SAFETY: nobody will be told, so the hold is still this function's.
-        unsafe { GRAPHS.release_hold(held) };
+    let data = std::ptr::without_provenance_mut(held as usize);
+    driver.tell_when_gone(native, data, told).map_err(|(failure, is_told)| {
+        if !is_told {
+            // SAFETY: nobody will be told, so the hold is still this function's.
+            unsafe { GRAPHS.release_hold(held) };
+        }
+        failure
     })
 }
 
 extern "C" fn told(held: *mut c_void) {
     GONE.push(held.addr() as u32);
+    COUNT.fetch_add(1, Ordering::Release);
+}
+
+/// Has something that a graph kept given back.
+pub fn leave(kept: Box<dyn Keep>) {
+    LEFT.push(kept);
     COUNT.fetch_add(1, Ordering::Release);
 }
 
@@ -33,7 +47,7 @@ pub fn any_gone() -> bool {
     COUNT.load(Ordering::Acquire) != 0
 }
 
-/// Lets go of what gone graphs kept.
+/// Lets go of what gone graphs kept. The caller holds no lock.
 #[cold]
 pub fn settle_gone() {
     while let Some(held) = GONE.pop() {
@@ -49,5 +63,9 @@ pub fn settle_gone() {
         }
         // SAFETY: as above; the graph is not used any more.
         unsafe { GRAPHS.release_hold(held) };
+    }
+    while let Some(kept) = LEFT.pop() {
+        COUNT.fetch_sub(1, Ordering::AcqRel);
+        kept.give_back();
     }
 }

@@ -1,7 +1,7 @@
 //! A graph, from the begin of its capture until the last block that it made is forgotten. It owns the memory that its
 //! capture allocated in every order of launch, free, release and failure, and keeps what its runs use.
 
-use super::order;
+use super::{gone, order};
 use crate::device::Device;
 use crate::driver::{CaptureMode, Dependency, Driver, Failure, RawGraph, RawGraphExec, RawNode, RawStream};
 use crate::handle::{Object, Tag};
@@ -54,8 +54,6 @@ enum Phase {
 
 struct State {
     phase: Phase,
-    /// Nobody can launch it any more.
-    released: bool,
     /// What its capture allocated and the caller has not freed: by the block's first address the node that allocates.
     blocks: HashMap<u64, RawNode>,
     pending: Vec<Pending>,
@@ -105,8 +103,11 @@ pub struct Graph {
 impl State {
     /// The freed blocks of its own that no free node took away.
     fn take_own(&mut self) -> Vec<Box<dyn Keep>> {
-        let pending = self.pending.drain(..).map(|pending| pending.block);
-        self.own.drain(..).chain(pending).collect()
+        for pending in self.pending.drain(..) {
+            self.blocks.remove(&pending.base);
+            self.own.push(pending.block);
+        }
+        std::mem::take(&mut self.own)
     }
 }
 
@@ -124,8 +125,13 @@ impl Object for Graph {
         let exec = self.exec.lock().take();
         let native = {
             let mut state = self.state.lock();
-            state.released = true;
-            self.take_native(&mut state)
+            let native = self.take_native(&mut state);
+            if matches!(state.phase, Phase::Whole(_)) {
+                // It never ran and never will, and stays only to keep its blocks' addresses from being given out again.
+                self.over.store(true, Ordering::Release);
+                state.kept.drain(..).for_each(gone::leave);
+            }
+            native
         };
         // Of a graph that never ran no run will come, and nothing has to wait for the news.
         if self.device.is_lost() || !self.has_run() {
@@ -161,7 +167,6 @@ impl Graph {
             exec: Mutex::new(None),
             state: Mutex::new(State {
                 phase: Phase::Capturing,
-                released: false,
                 blocks: HashMap::new(),
                 pending: Vec::new(),
                 own: Vec::new(),
@@ -212,6 +217,10 @@ impl Graph {
 
     /// The driver's graph and what is launched, once captured, for other code; NULL before and where they are not ours.
     pub fn natives(&self) -> (RawGraph, RawGraphExec) {
+        if runtime::is_forked() {
+            // Threads that are not there may hold the locks, and the objects are the parent's.
+            return (RawGraph::NULL, RawGraphExec::NULL);
+        }
         self.shown.store(true, Ordering::Release);
         let exec = self.exec.lock().unwrap_or(RawGraphExec::NULL);
         match self.state.lock().phase {
@@ -222,6 +231,9 @@ impl Graph {
 
     /// Addresses of the blocks that it made and nobody has freed.
     pub fn blocks(&self) -> Vec<u64> {
+        if runtime::is_forked() {
+            return Vec::new();
+        }
         self.state.lock().blocks.keys().copied().collect()
     }
 
@@ -257,23 +269,16 @@ impl Graph {
     ) -> Result<Freed, Failure> {
         log::after(|| {
             let mut state = self.state.lock();
+            if self.is_over() {
+                state.blocks.remove(&base);
+                let native = self.take_native(&mut state);
+                drop(state);
+                self.destroy(driver, None, native);
+                return Ok(if self.has_run() { Freed::Now } else { Freed::Never });
+            }
             match state.phase {
-                Phase::Void => {
-                    state.blocks.remove(&base);
-                    Ok(Freed::Never)
-                }
-                // It lasts only to keep the addresses of blocks like this one from being given out again.
-                Phase::Whole(_) | Phase::Away if state.released && !self.has_run() => {
-                    state.blocks.remove(&base);
-                    let native = self.take_native(&mut state);
-                    drop(state);
-                    self.destroy(driver, None, native);
-                    Ok(Freed::Never)
-                }
-                _ if self.is_over() => {
-                    state.blocks.remove(&base);
-                    Ok(Freed::Now)
-                }
+                // Over, and answered above.
+                Phase::Void => Ok(Freed::Never),
                 Phase::Capturing if self.is_this_threads() && self.captures_now(driver)? => {
                     self.place_pending(driver, &mut state);
                     self.place(driver, &mut state, base, address)?;
@@ -290,6 +295,30 @@ impl Graph {
                 }
             }
         })
+    }
+
+    /// As `free`, of a block that nobody frees again: without the driver, and later.
+    pub fn leave(&self, base: u64, address: u64, block: Box<dyn Keep>) {
+        let mut state = self.state.lock();
+        if matches!(state.phase, Phase::Capturing | Phase::Paused(..)) && !self.is_over() {
+            state.pending.push(Pending { base, address, block });
+            return;
+        }
+        state.blocks.remove(&base);
+        if !self.is_over() {
+            state.own.push(block);
+            return;
+        }
+        let native = self.take_native(&mut state);
+        drop(state);
+        if self.has_run() {
+            block.give_back()
+        } else {
+            block.forget()
+        }
+        if let Ok(driver) = runtime::driver() {
+            self.destroy(driver, None, native);
+        }
     }
 
     /// Whether its memory may exist. What other code launches is not seen.
@@ -388,7 +417,9 @@ impl Graph {
     pub fn resume(&self, driver: &'static Driver) -> Result<u64, Failure> {
         let mut state = self.state.lock();
         if let Phase::Paused(graph, frontier) = &state.phase {
-            driver.begin_capture_into(self.origin.native, *graph, frontier, self.origin.mode)?;
+            stream::begin_capture(|| {
+                driver.begin_capture_into(self.origin.native, *graph, frontier, self.origin.mode)
+            })?;
             state.phase = Phase::Capturing;
             if let Ok(Some(id)) = driver.capture_id(self.origin.native) {
                 self.native_id.store(id, Ordering::Relaxed);
@@ -430,23 +461,30 @@ impl Graph {
         });
     }
 
-    /// The capture came to nothing: its own memory will never exist, and what it kept is free to go.
-    pub fn void(&self) -> Option<RawGraph> {
+    /// The capture came to nothing: its own memory will never exist, and what it kept is given back by a later look.
+    /// `ended` is what the driver made of it; comes back when it is to be destroyed now. It stays while blocks of it are not
+    /// freed: their addresses would be given to others.
+    pub fn void(&self, ended: Option<RawGraph>) -> Option<RawGraph> {
         self.over.store(true, Ordering::Release);
         let (native, own, kept) = {
             let mut state = self.state.lock();
             let native = match std::mem::replace(&mut state.phase, Phase::Void) {
-                Phase::Paused(graph, _) | Phase::Whole(graph) if !self.origin.borrowed => Some(graph),
-                _ => None,
+                Phase::Paused(graph, _) | Phase::Whole(graph) => Some(graph),
+                _ => ended,
             };
-            (native, state.take_own(), std::mem::take(&mut state.kept))
+            let own = state.take_own();
+            let native = native.filter(|_| !self.origin.borrowed).and_then(|native| {
+                state.phase = Phase::Whole(native);
+                self.take_native(&mut state)
+            });
+            (native, own, std::mem::take(&mut state.kept))
         };
         own.into_iter().for_each(Keep::forget);
-        kept.into_iter().for_each(Keep::give_back);
+        kept.into_iter().for_each(gone::leave);
         native
     }
 
-    /// Nothing of the graph is left, and no run of it goes on.
+    /// Nothing of the graph is left, and no run of it goes on. What it kept is given back by a later look.
     pub fn has_gone(&self) {
         self.over.store(true, Ordering::Release);
         let (own, kept) = {
@@ -456,7 +494,7 @@ impl Graph {
         // Of a graph that never ran the addresses may be somebody else's by now.
         let end = if self.has_run() { Keep::give_back } else { Keep::forget };
         own.into_iter().for_each(end);
-        kept.into_iter().for_each(Keep::give_back);
+        kept.into_iter().for_each(gone::leave);
     }
 
     /// Launches it; tells whether that was the first time. `None` when it is not ours to launch.
@@ -504,15 +542,31 @@ impl Graph {
         }
     }
 
+    /// Gives the driver's objects up. Twice, since nobody else will and it may refuse for a passing reason.
     fn destroy(&self, driver: &'static Driver, exec: Option<RawGraphExec>, graph: Option<RawGraph>) {
-        let Ok(_context) = self.device.enter(driver) else { return };
-        let Ok(_relaxed) = driver.relax_capture() else { return };
-        let done = exec.map_or(Ok(()), |exec| driver.destroy_exec(exec));
-        let done = done.and(graph.map_or(Ok(()), |graph| driver.destroy_graph(graph)));
-        if let Err(f) = done
-            && !self.device.notice(driver, f)
+        if exec.is_none() && graph.is_none() {
+            return;
+        }
+        let (mut exec, mut graph) = (exec, graph);
+        let mut once = || -> crate::error::Result<()> {
+            let _context = self.device.enter(driver)?;
+            let _relaxed = driver.relax_capture().map_err(|f| self.device.error(driver, f))?;
+            let mut done = Ok(());
+            if let Some(old) = exec {
+                done = driver.destroy_exec(old);
+                exec = exec.filter(|_| done.is_err());
+            }
+            if let Some(old) = graph {
+                let destroyed = driver.destroy_graph(old);
+                graph = graph.filter(|_| destroyed.is_err());
+                done = done.and(destroyed);
+            }
+            done.map_err(|f| self.device.error(driver, f))
+        };
+        if let Err(error) = once().or_else(|_| once())
+            && !self.device.is_lost()
         {
-            log!(Error, "a graph of \"{}\" was not destroyed: {}", self.device.alias(), driver.describe(f));
+            log!(Error, "a graph of \"{}\" was not destroyed: {error}", self.device.alias());
         }
     }
 }

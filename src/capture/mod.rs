@@ -18,6 +18,7 @@ use crate::runtime;
 use crate::stream::{self, Stream};
 use crate::thread;
 use graph::Origin;
+use parking_lot::Mutex;
 
 static GRAPHS: Registry<Graph> = Registry::new();
 
@@ -36,6 +37,9 @@ struct Open {
 }
 
 static OPEN: Lock<Vec<Open>> = Lock::new(Vec::new());
+
+/// Held while a capture becomes known, so that no other thread takes one that just begins here for other code's.
+static TAKING_NOTE: Mutex<()> = Mutex::new(());
 
 /// How a capture should be.
 #[derive(Default)]
@@ -74,10 +78,11 @@ pub fn begin(stream: &Entered<Stream>, mode: CaptureMode, options: &Options) -> 
         );
     }
     let native = stream.native();
-    match options.into {
+    let _alone = TAKING_NOTE.lock();
+    stream::begin_capture(|| match options.into {
         Some(graph) => driver.begin_capture_into(native, graph, &[], mode),
         None => driver.begin_capture(native, mode),
-    }
+    })
     .map_err(|f| device.error(driver, f).context("the begin of a capture"))?;
     let known = info(driver, stream).and_then(|info| {
         let Some(info) = info else {
@@ -85,7 +90,13 @@ pub fn begin(stream: &Entered<Stream>, mode: CaptureMode, options: &Options) -> 
         };
         register(stream, &info, mode, true, options)
     });
-    known.map(drop).inspect_err(|_| leave(driver, native))
+    known.map(drop).inspect_err(|_| {
+        if let Some(graph) = leave(driver, native)
+            && options.into.is_none()
+        {
+            let _ = driver.destroy_graph(graph);
+        }
+    })
 }
 
 /// Takes note of a capture that other code began on the stream, and will end.
@@ -105,7 +116,7 @@ pub fn adopt(stream: &Entered<Stream>, no_allocations: bool) -> Result<()> {
         let whose = if graph.is_ours() { "began here" } else { "was adopted already" };
         fail!(IllegalInCapture, "the capture {} of the stream (id {}) {whose}", info.id, stream.id());
     }
-    watch_foreign(driver, stream, &info, no_allocations).map(drop)
+    watch_foreign(driver, stream, no_allocations).map(drop)
 }
 
 /// Ends the capture. The graph, unless it is somebody else's.
@@ -142,13 +153,8 @@ fn finish(
 ) -> Result<()> {
     let _context = device.enter(driver)?;
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
-    if !graph.is_paused() && active(stream, info(driver, stream)?)?.is_none() {
-        fail!(
-            IllegalInCapture,
-            "the capture {} of the stream (id {}) is not there any more: other code ended it; end with warp_capture_end() what was begun with warp_capture_begin()",
-            graph.id(),
-            stream.id()
-        );
+    if !graph.is_paused() {
+        require_whole(driver, stream, graph)?;
     }
     let native = graph.end(driver).map_err(|f| device.error(driver, f).context("the end of a capture"))?;
     gone::watch(driver, graph, native).map_err(|f| device.error(driver, f).context("the end of a capture"))
@@ -165,23 +171,10 @@ pub fn abandon(stream: &Entered<Stream>) -> Result<()> {
             stream.id()
         );
     }
-    give_up(driver, device, stream, &graph);
     forget_open(&graph);
+    unwind(driver, device, stream, &graph);
     drop(GRAPHS.close(GRAPHS.handle_of(graph.index())));
     Ok(())
-}
-
-/// Ends the capture so that its graph is never launched. Where that can be, the graph stays until its blocks are freed, so
-/// that their addresses are not given to others.
-fn give_up(
-    driver: &'static Driver,
-    device: &'static Device,
-    stream: &Entered<Stream>,
-    graph: &Entered<Graph>,
-) {
-    if finish(driver, device, stream, graph).is_err() {
-        unwind(driver, device, stream, graph);
-    }
 }
 
 /// Makes the stream an ordinary one again, and the memory of its capture something that will never be.
@@ -195,29 +188,29 @@ fn unwind(
     if let Ok(_context) = device.enter(driver)
         && let Ok(_relaxed) = driver.relax_capture()
     {
-        if !graph.is_paused() {
-            leave(driver, stream.native());
-        }
-        if let Some(native) = graph.void() {
+        let ended = if graph.is_paused() { None } else { leave(driver, stream.native()) };
+        if let Some(native) = graph.void(ended) {
             let _ = driver.destroy_graph(native);
         }
     } else {
-        graph.void();
+        graph.void(None);
     }
 }
 
-/// Ends whatever the stream captures and throws it away. Twice, since the driver may have refused for a passing reason.
-fn leave(driver: &Driver, native: RawStream) {
+/// Ends whatever the stream captures, and gives what became of it. Twice, since the driver may have refused for a passing
+/// reason.
+fn leave(driver: &Driver, native: RawStream) -> Option<RawGraph> {
     for _ in 0..2 {
         if driver.capture_id(native).is_ok_and(|id| id.is_none()) {
-            return;
+            return None;
         }
         if let Ok(graph) = driver.end_capture(native)
             && graph != RawGraph::NULL
         {
-            let _ = driver.destroy_graph(graph);
+            return Some(graph);
         }
     }
+    None
 }
 
 /// Stops capturing for a while: what is put on the stream runs.
@@ -241,7 +234,7 @@ pub fn pause(stream: &Entered<Stream>) -> Result<()> {
     }
     let _context = device.enter(driver)?;
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
-    active(stream, info(driver, stream)?)?;
+    require_whole(driver, stream, &graph)?;
     graph.pause(driver).map_err(|f| device.error(driver, f).context("the pause of a capture"))
 }
 
@@ -324,7 +317,10 @@ pub fn of_stream(driver: &'static Driver, stream: &Entered<Stream>) -> Result<Op
     let Some(info) = active(stream, info(driver, stream)?)? else { return Ok(None) };
     let graph = match find(info.id) {
         Some(graph) => graph,
-        None => watch_foreign(driver, stream, &info, false)?,
+        None => match watch_foreign(driver, stream, false)? {
+            Some(graph) => graph,
+            None => return Ok(None),
+        },
     };
     graph.catch_up(driver);
     Ok(Some(graph))
@@ -338,6 +334,10 @@ pub fn pauses_of(id: u64) -> u32 {
 /// Before a stream's handle becomes stale: an error while a capture that began on it here goes on or is paused, since
 /// nobody could end it any more. One of other code is only watched for the end of its graph from then on.
 pub fn leave_stream(stream: &Entered<Stream>) -> Result<()> {
+    if runtime::is_forked() {
+        // The capture is the parent's, and so may be whoever has the list.
+        return Ok(());
+    }
     let Some(graph) = begun_on(stream) else { return Ok(()) };
     if graph.is_ours() {
         fail!(
@@ -398,17 +398,22 @@ pub fn release(handle: Handle) -> Result<()> {
     GRAPHS.close(handle).map(drop)
 }
 
-/// At shutdown: captures that this thread may end are given up, and every graph is released.
+/// At shutdown: captures are given up, on their streams where this thread may end them, and every graph is released.
 pub fn dismantle() {
-    let open: Vec<_> = OPEN.write().drain(..).collect();
+    // In a forked child the captures are the parent's, and so may be whoever has the list.
+    let open: Vec<_> = if runtime::is_forked() { Vec::new() } else { OPEN.write().drain(..).collect() };
     for open in open.into_iter().filter(|open| open.ours) {
         let Ok(graph) = GRAPHS.enter(open.graph) else { continue };
-        let may_end = graph.is_this_threads() || graph.origin.mode == CaptureMode::Relaxed;
+        let may_end =
+            graph.is_this_threads() || graph.origin.mode == CaptureMode::Relaxed || graph.is_paused();
         if may_end
             && let Ok(driver) = runtime::driver()
             && let Some(stream) = stream::enter_held(thread::mine(), graph.origin.stream)
         {
-            give_up(driver, graph.device(), &stream, &graph);
+            unwind(driver, graph.device(), &stream, &graph);
+        } else {
+            // Its thread has no graph of it any more, so nothing of it will ever run.
+            graph.void(None);
         }
     }
     GRAPHS.close_where(|_| true);
@@ -464,6 +469,19 @@ fn active(stream: &Stream, info: Option<CaptureInfo>) -> Result<Option<CaptureIn
         Some(info) if !info.active => Err(broken(stream, info.id)),
         info => Ok(info),
     }
+}
+
+/// An error for a capture that other code broke or ended.
+fn require_whole(driver: &Driver, stream: &Stream, graph: &Graph) -> Result<()> {
+    if active(stream, info(driver, stream)?)?.is_none() {
+        fail!(
+            IllegalInCapture,
+            "the capture {} of the stream (id {}) is not there any more: other code ended it; end with warp_capture_end() what was begun with warp_capture_begin()",
+            graph.id(),
+            stream.id()
+        );
+    }
+    Ok(())
 }
 
 #[cold]
@@ -577,20 +595,25 @@ fn register(
     Ok(graph)
 }
 
-/// From now on the capture of other code is known; the news of its graph's end is awaited.
+/// From now on the capture of other code is known; the news of its graph's end is awaited. `None` when it has ended.
 fn watch_foreign(
     driver: &Driver,
     stream: &Entered<Stream>,
-    info: &CaptureInfo,
     no_allocations: bool,
-) -> Result<Entered<Graph>> {
+) -> Result<Option<Entered<Graph>>> {
+    let _alone = TAKING_NOTE.lock();
+    // Asked again: it may be one that began here just now, or another one.
+    let Some(info) = active(stream, info(driver, stream)?)? else { return Ok(None) };
+    if let Some(graph) = find(info.id) {
+        return Ok(Some(graph));
+    }
     // Its mode is not to be had. Only its own thread may add to it, as if it were not relaxed.
     let options = Options { into: None, no_allocations };
-    let graph = register(stream, info, CaptureMode::ThreadLocal, false, &options)?;
+    let graph = register(stream, &info, CaptureMode::ThreadLocal, false, &options)?;
     gone::watch(driver, &graph, info.graph).map_err(|f: Failure| {
         forget_open(&graph);
         drop(GRAPHS.close(GRAPHS.handle_of(graph.index())));
         stream.device().error(driver, f).context("taking note of a capture")
     })?;
-    Ok(graph)
+    Ok(Some(graph))
 }

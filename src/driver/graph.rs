@@ -2,6 +2,7 @@
 
 use super::{Driver, Failure, RawStream};
 use cudarc::driver::sys::{self, CUgraphEdgeData, CUgraphMem_attribute as MemoryAttribute};
+use parking_lot::Mutex;
 use std::ffi::c_void;
 
 native_handle!(
@@ -71,6 +72,10 @@ pub struct CaptureInfo {
     pub frontier: Vec<Dependency>,
 }
 
+/// Held while the driver's list of nodes is read: the next question about the same capture, by any thread, may replace it,
+/// and frees ask about the captures of all streams.
+static READING: Mutex<()> = Mutex::new(());
+
 /// Bytes of a GPU that graphs hold: in use or kept for their next runs, until they are trimmed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct GraphMemory {
@@ -127,6 +132,7 @@ impl Driver {
         let mut nodes: *const sys::CUgraphNode = std::ptr::null();
         let mut edges: *const CUgraphEdgeData = std::ptr::null();
         let mut count = 0;
+        let _alone = READING.lock();
         // SAFETY: the caller pins the stream; the out-pointers are valid, and the status is one 32-bit number.
         unsafe {
             self.table.cuStreamGetCaptureInfo_v3(
@@ -144,8 +150,8 @@ impl Driver {
         }
         let active = status == 1;
         let frontier = if active && !nodes.is_null() {
-            // SAFETY: the driver's lists have `count` entries and stay until the next call on the stream; the edges may
-            // be left out when none says anything.
+            // SAFETY: the driver's lists have `count` entries and stay until the next call on the stream, for which the
+            // lock is needed; the edges may be left out when none says anything.
             let at = |i| unsafe {
                 let edge = if edges.is_null() { NO_EDGE } else { *edges.add(i) };
                 Dependency { node: RawNode((*nodes.add(i)).cast()), edge }
@@ -161,6 +167,7 @@ impl Driver {
     pub fn capture_id(&self, stream: RawStream) -> Result<Option<u64>, Failure> {
         let (mut status, mut id) = (0u32, 0);
         let none: *mut c_void = std::ptr::null_mut();
+        let _alone = READING.lock();
         // SAFETY: the caller pins the stream; the status is one 32-bit number, and what is not asked for is NULL.
         unsafe {
             self.table.cuStreamGetCaptureInfo_v3(
@@ -349,28 +356,28 @@ impl Driver {
     }
 
     /// Has `destroyed(data)` called once the graph and everything made of it, runs included, is gone; on any thread, which
-    /// must not call the driver. A failure means that it never will be.
+    /// must not call the driver. A failure says whether it is called all the same.
     pub fn tell_when_gone(
         &self,
         graph: RawGraph,
         data: *mut c_void,
         destroyed: unsafe extern "C" fn(*mut c_void),
-    ) -> Result<(), Failure> {
+    ) -> Result<(), (Failure, bool)> {
         const NO_DESTRUCTOR_SYNC: u32 = 1;
         const MOVE: u32 = 1;
         let mut object: *mut c_void = std::ptr::null_mut();
         // SAFETY: the out-pointer is valid and a handle is a pointer; the caller keeps `data` good until the call back.
         unsafe {
-            self.table.cuUserObjectCreate(
-                (&raw mut object).cast(),
-                data,
-                Some(destroyed),
-                1,
-                NO_DESTRUCTOR_SYNC,
-            )?;
+            self.table
+                .cuUserObjectCreate((&raw mut object).cast(), data, Some(destroyed), 1, NO_DESTRUCTOR_SYNC)
+                .map_err(|f| (f, false))?;
         }
         // SAFETY: the caller owns the graph or captures it, and the one reference is this function's to give.
-        unsafe { self.table.cuGraphRetainUserObject(graph.0.cast(), object.cast(), 1, MOVE) }
+        unsafe { self.table.cuGraphRetainUserObject(graph.0.cast(), object.cast(), 1, MOVE) }.map_err(|f| {
+            // SAFETY: the graph did not take the reference.
+            let given_back = unsafe { self.table.cuUserObjectRelease(object.cast(), 1) };
+            (f, given_back.is_ok())
+        })
     }
 
     pub fn graph_memory(&self, device: i32) -> Result<GraphMemory, Failure> {

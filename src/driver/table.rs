@@ -155,6 +155,7 @@ entry_points! {
     cuGraphLaunch(exec: CUgraphExec, stream: CUstream);
     cuGraphExecDestroy(exec: CUgraphExec);
     cuUserObjectCreate(object: *mut CUuserObject, data: *mut c_void, destroyed: CUhostFn, references: c_uint, flags: c_uint);
+    cuUserObjectRelease(object: CUuserObject, count: c_uint);
     cuGraphRetainUserObject(graph: CUgraph, object: CUuserObject, count: c_uint, flags: c_uint);
     cuDeviceGetGraphMemAttribute(device: CUdevice, attribute: CUgraphMem_attribute, value: *mut c_void);
     cuDeviceSetGraphMemAttribute(device: CUdevice, attribute: CUgraphMem_attribute, value: *mut c_void);
@@ -233,6 +234,7 @@ pub const GRAPHS: &[&str] = &[
     "cuGraphLaunch",
     "cuGraphExecDestroy",
     "cuUserObjectCreate",
+    "cuUserObjectRelease",
     "cuGraphRetainUserObject",
     "cuDeviceGetGraphMemAttribute",
     "cuDeviceSetGraphMemAttribute",

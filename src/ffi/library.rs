@@ -124,18 +124,17 @@ fn mend_in_child() {
 #[unsafe(no_mangle)]
 pub extern "C" fn warp_shutdown() -> warp_status {
     guard(|| {
-        let mut arrays = Vec::new();
+        let mut arrays = None;
         let outcome = runtime::shutdown(|| {
-            arrays = array::close_all();
+            arrays = Some(array::close_all());
             capture::dismantle();
             event::dismantle();
             stream::dismantle();
-            alloc::look_at_all();
             device::dismantle();
         });
         // Nobody can release an array any more, so its memory goes now: with no lock held, since deleters may call
-        // back in.
-        if !arrays.is_empty() {
+        // back in. So may those of what graphs kept.
+        if arrays.is_some() {
             drop(arrays);
             alloc::look_at_all();
         }

@@ -16,7 +16,7 @@ use crate::handle::{Entered, Handle, Object, Registry, Tag};
 use crate::log;
 use crate::runtime;
 use crate::thread;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -288,6 +288,46 @@ pub fn is_capturing(driver: &Driver, native: RawStream) -> std::result::Result<b
     }
 }
 
+/// Held for writing while a capture begins here, and for reading between the question whether a stream is captured and what
+/// must not be done to one that is.
+static BEGINS: RwLock<()> = RwLock::new(());
+
+/// Does what begins a capture.
+pub fn begin_capture<R>(begin: impl FnOnce() -> R) -> R {
+    let _alone = BEGINS.write();
+    begin()
+}
+
+/// Whether nothing is left to do on a stream that is surely not captured: one of ours, or the calling thread's own default
+/// stream. Of others nothing is said, since their owners may begin a capture there at any moment, and the question would
+/// break it. The stream's context is current.
+pub fn is_surely_idle(driver: &Driver, stream: &Stream) -> std::result::Result<bool, Failure> {
+    let _no_begin = BEGINS.read();
+    let surely = stream.owned || stream.is_per_thread();
+    Ok(surely && !stream.is_capturing(driver)? && driver.stream_is_idle(stream.native)?)
+}
+
+/// An event behind all work that was put on the native stream so far; `None` while it is being captured, or without an
+/// event. For calls that do not work on that stream: whoever does may begin a capture there at any moment, and an event that
+/// fell into it must not be asked, which would break it. The stream's context is current.
+pub fn mark_end(
+    device: &Device,
+    driver: &Driver,
+    native: RawStream,
+) -> std::result::Result<Option<RawEvent>, Failure> {
+    let _no_begin = BEGINS.read();
+    if is_capturing(driver, native)? {
+        return Ok(None);
+    }
+    let Ok(event) = take_event(device, driver) else { return Ok(None) };
+    let recorded = driver.record_event(event, native).and_then(|()| is_capturing(driver, native));
+    if let Ok(false) = recorded {
+        return Ok(Some(event));
+    }
+    give_event(device, event);
+    recorded.map(|_| None)
+}
+
 #[cold]
 fn in_capture(stream: &Stream, what: &str) -> crate::error::Error {
     crate::error::error!(
@@ -482,8 +522,15 @@ pub fn all_idle(device: &Device, driver: &Driver) -> bool {
     STREAMS.all(|stream| {
         !std::ptr::eq(stream.device, device)
             || stream.untracked
-            || stream.is_capturing(driver).unwrap_or(true)
-            || driver.stream_is_idle(stream.native).unwrap_or(true)
+            || is_surely_idle(driver, stream).unwrap_or(true)
+            || match mark_end(device, driver, stream.native) {
+                Ok(Some(event)) => {
+                    let done = driver.event_is_done(event).unwrap_or(true);
+                    give_event(device, event);
+                    done
+                }
+                _ => true,
+            }
     })
 }
 
