@@ -91,7 +91,7 @@ pub struct Graph {
     pauses: AtomicU32,
     pub origin: Origin,
     launched: AtomicBool,
-    /// Other code has its native handle.
+    /// Other code has its native handle, or another graph a copy of it: it may run without being launched here.
     shown: AtomicBool,
     allocated: AtomicBool,
     over: AtomicBool,
@@ -526,6 +526,7 @@ impl Graph {
         let Some(info) = driver.capture_info(stream)? else { return Ok(false) };
         let after: Vec<_> = info.frontier.iter().map(|d| d.node).collect();
         let node = driver.add_child_node(info.graph, &after, graph)?;
+        child.shown.store(true, Ordering::Release);
         driver.set_frontier(stream, &[Dependency::on(node)])?;
         Ok(true)
     }
