@@ -191,8 +191,9 @@ pub(super) fn kind_of(number: warp_memory_kind) -> Result<Option<Kind>> {
 /// @param out  the first address, to be given to warp_free(). Aligned to 256 bytes, 64 on the CPU. The contents are
 ///     undefined.
 /// @return WARP_ERROR_OUT_OF_MEMORY with what was asked and what there is, after freed blocks were waited for and the
-///     pools trimmed; WARP_ERROR_SIZE_OVERFLOW above 2^63 - 1; WARP_ERROR_ILLEGAL_IN_CAPTURE while the stream is
-///     being captured, which goes on unharmed.
+///     pools trimmed; WARP_ERROR_SIZE_OVERFLOW above 2^63 - 1; WARP_ERROR_ILLEGAL_IN_CAPTURE for what a capture
+///     cannot have: any but pool memory on a stream that is captured, page-locked memory on a thread that captures. The
+///     capture goes on unharmed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_alloc(
     device: *mut warp_device,
@@ -240,10 +241,12 @@ pub unsafe extern "C" fn warp_alloc_with(
     })
 }
 
-/// Frees a block, on any thread and with any context current. The memory is used again only after the work on the
-/// stream that it belongs to, and on every stream that the library saw it used on; for other streams see
+/// Frees a block, on any thread and with any context current, also while something is captured. The memory is used again
+/// only after the work on the stream that it belongs to, and on every stream that the library saw it used on; for other streams see
 /// warp_pointer_record_stream(). Pool memory goes back in stream order without waiting; plain, managed and page-locked
-/// memory at once when those streams are idle, else later, on a call that looks.
+/// memory at once when those streams are idle, else later, on a call that looks. A block that was allocated in a capture
+/// is freed by its graph when it is freed in the same capture; else it goes back when nothing of the graph can use it any
+/// more. So does any block that a graph keeps.
 ///
 /// @param ptr  the first address of a live block; NULL does nothing.
 /// @return with nothing freed: WARP_ERROR_UNKNOWN_POINTER for memory that is not the library's,
@@ -278,6 +281,7 @@ pub unsafe extern "C" fn warp_free_with(ptr: *mut c_void, options: *const warp_f
 
 /// Tells that work on a stream uses a block, so that its free comes after that work. The library knows by itself of
 /// what it puts on streams: fills and copies; kernels on other streams than the block's own are the caller's to name.
+/// On a stream that is captured: the graph keeps the block, as warp_graph_retain() does.
 ///
 /// @param ptr  any address inside a block of the library.
 /// @param stream  the stream; NULL for the current one of the default device.
@@ -332,7 +336,8 @@ pub unsafe extern "C" fn warp_pointer_get_info(
 }
 
 /// Fills memory with repetitions of a pattern. Host memory is filled when the call returns; memory of a GPU, managed
-/// memory included, in the order of the stream.
+/// memory included, in the order of the stream. On a stream that is captured the fill is recorded, and the graph keeps the
+/// pattern and the block.
 ///
 /// @param ptr  the first byte to fill, inside any block, or any memory that the CPU or the stream's GPU can write.
 /// @param size  bytes to fill, a multiple of pattern_size; 0 does nothing.
@@ -369,12 +374,17 @@ pub unsafe extern "C" fn warp_memory_fill(
 /// host memory is read, or written, before the call returns. The caller orders the copy after what produced the
 /// source.
 ///
+/// On a stream that is captured the copy is recorded: each run of the graph reads and writes the memory anew. The graph
+/// keeps blocks of this library at both ends, host memory included; other memory is the caller's to keep.
+///
 /// @param dest  where to.
 /// @param src  where from.
 /// @param size  bytes; 0 does nothing.
 /// @param stream  where to put it, of either device; NULL for the current stream of the destination's GPU, else of
 ///     the source's. Managed memory counts as a GPU's only where no other end is.
-/// @return WARP_ERROR_INVALID_ARGUMENT for NULL or a range that passes the end of its block.
+/// @return WARP_ERROR_INVALID_ARGUMENT for NULL, a range that passes the end of its block, and memory of a graph that was
+///     not launched yet; WARP_ERROR_ACCESS_DENIED for a copy between the pools of two GPUs in a capture when neither may
+///     touch the other's, and the capture goes on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_memory_copy(
     dest: *mut c_void,
