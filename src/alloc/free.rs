@@ -234,12 +234,15 @@ fn release_on_own_stream(
         }
         Err(f) => {
             native.keep(record);
-            // A capture on the stream refuses memory that is not its graph's, without harm; the free comes later.
+            // A capture on the stream refuses memory that is not its graph's, without harm; the free comes later. The
+            // capture may have ended since.
             if f.is_driver_gone() {
                 drop(stream);
                 forget_holds(record);
                 Ok(())
-            } else if !owner.notice(driver, f) && stream.is_capturing(driver).unwrap_or(false) {
+            } else if !owner.notice(driver, f)
+                && (f.is_invalid_value() || stream.is_capturing(driver).unwrap_or(false))
+            {
                 drop(stream);
                 drop(context);
                 release_after_all(driver, owner, record, &FreeOptions::default())

@@ -51,7 +51,7 @@ static struct {
     warp_graph *graphs[SHELF];
 } shelf = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static int stop;
+static int stop, natively;
 
 /* Lays one thing down and takes up what was there. */
 static void *swap_block(uint64_t *random, void *block)
@@ -80,6 +80,7 @@ struct worker {
     pthread_t thread;
     uint64_t random, rounds;
     const char *alias;
+    CUstream native;
 };
 
 static void *capture_and_run(void *argument)
@@ -88,7 +89,9 @@ static void *capture_and_run(void *argument)
     warp_stream *stream = make_stream(worker->alias, worker->random % 2 ? WARP_STREAM_NON_BLOCKING : 0);
     void *outside = alloc_on(worker->alias, stream, SIZE);
     while (!__atomic_load_n(&stop, __ATOMIC_RELAXED) && check_failure_count() < 20) {
-        warp_capture_mode mode = (warp_capture_mode)(next_number(&worker->random) % 3);
+        /* Other code's calls are not made so that a global capture allows them. */
+        int first = natively ? WARP_CAPTURE_THREAD_LOCAL : WARP_CAPTURE_GLOBAL;
+        warp_capture_mode mode = (warp_capture_mode)(first + (int)(next_number(&worker->random) % (uint64_t)(3 - first)));
         warp_graph *graph = NULL;
         void *kept, *mine, *shared, *was;
         int launches = (int)(next_number(&worker->random) % 3), i;
@@ -177,6 +180,61 @@ static void *disturb(void *argument)
     return NULL;
 }
 
+/* Other code, which captures in the mode that forbids most, on a stream that the library only knows. */
+static void *capture_natively(void *argument)
+{
+    struct worker *worker = argument;
+    CUcontext context = NULL;
+    CUstream native = NULL;
+    warp_stream *stream = NULL;
+    void *outside;
+    CHECK_STATUS(warp_device_get_native_context(device("cuda:0"), &context), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(cuCtxSetCurrent)(context), 0);
+    CHECK_EQ_U64(SIMULATOR(cuStreamCreate)(&native, 1), 0);
+    CHECK_STATUS(warp_stream_wrap(device("cuda:0"), native, &stream), WARP_SUCCESS);
+    outside = alloc_on("cuda:0", stream, SIZE);
+    while (!__atomic_load_n(&stop, __ATOMIC_RELAXED) && check_failure_count() < 20) {
+        void *shared = alloc_on("cuda:0", stream, SIZE), *plain = NULL, *was;
+        int told = next_number(&worker->random) % 2, uses = next_number(&worker->random) % 3 != 0;
+        CUgraph graph = NULL;
+        CUgraphExec exec = NULL;
+        ++worker->rounds;
+        /* Blocks of this stream, for others to free at any moment. */
+        CHECK_STATUS(try_alloc("cuda:0", stream, WARP_MEMORY_CUDA_DEVICE, SIZE, &plain), WARP_SUCCESS);
+        fill_byte(shared, 1, SIZE, stream);
+        fill_byte(plain, 1, SIZE, stream);
+        if ((was = swap_block(&worker->random, shared)) != NULL)
+            CHECK_STATUS(warp_free(was), WARP_SUCCESS);
+        if ((was = swap_block(&worker->random, plain)) != NULL)
+            CHECK_STATUS(warp_free(was), WARP_SUCCESS);
+        CHECK_EQ_U64(SIMULATOR(cuStreamBeginCapture_v2)(native, WARP_CAPTURE_GLOBAL), 0);
+        CHECK_EQ_U64(SIMULATOR(cuMemsetD8Async)((uint64_t)(uintptr_t)outside, 9, SIZE, native), 0);
+        if (uses) {
+            void *block = alloc_on("cuda:0", stream, SIZE);
+            fill_byte(block, 0x66, SIZE, stream);
+            CHECK_STATUS(warp_memory_copy(outside, block, SIZE, stream), WARP_SUCCESS);
+            CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+            if (told) {
+                warp_graph *none = (warp_graph *)1;
+                CHECK_STATUS(warp_capture_end(stream, &none), WARP_SUCCESS);
+                CHECK_EQ_PTR(none, NULL);
+            }
+        }
+        CHECK_EQ_U64(SIMULATOR(cuStreamEndCapture)(native, &graph), 0);
+        CHECK_EQ_U64(SIMULATOR(cuGraphInstantiateWithFlags)(&exec, graph, 0), 0);
+        CHECK_EQ_U64(SIMULATOR(cuGraphLaunch)(exec, native), 0);
+        CHECK(holds(outside, uses ? 0x66 : 9, SIZE, stream));
+        CHECK_EQ_U64(SIMULATOR(cuGraphExecDestroy)(exec), 0);
+        CHECK_EQ_U64(SIMULATOR(cuGraphDestroy)(graph), 0);
+    }
+    CHECK_STATUS(warp_free(outside), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(cuStreamSynchronize)(native), 0);
+    CHECK_EQ_U64(SIMULATOR(cuCtxSetCurrent)(NULL), 0);
+    worker->native = native; /* other threads' calls may still look at it */
+    return NULL;
+}
+
 static void storm(uint64_t seed, int capturing, int disturbing, uint64_t rounds)
 {
     struct worker workers[8];
@@ -189,7 +247,11 @@ static void storm(uint64_t seed, int capturing, int disturbing, uint64_t rounds)
     for (i = 0; i < all; ++i) {
         workers[i].random = seed * 100 + (uint64_t)i;
         workers[i].alias = i == 2 ? "cuda:1" : "cuda:0";
-        REQUIRE(pthread_create(&workers[i].thread, NULL, i < capturing ? capture_and_run : disturb, &workers[i]) == 0);
+        REQUIRE(pthread_create(&workers[i].thread, NULL,
+                               i == 0 && natively ? capture_natively
+                               : i < capturing    ? capture_and_run
+                                                  : disturb,
+                               &workers[i]) == 0);
     }
     do {
         sched_yield();
@@ -200,6 +262,8 @@ static void storm(uint64_t seed, int capturing, int disturbing, uint64_t rounds)
     __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
     for (i = 0; i < all; ++i)
         pthread_join(workers[i].thread, NULL);
+    if (workers[0].native != NULL)
+        CHECK_EQ_U64(SIMULATOR(cuStreamDestroy_v2)(workers[0].native), 0);
     for (i = 0; i < SHELF; ++i) {
         CHECK_STATUS(warp_free(shelf.blocks[i]), WARP_SUCCESS);
         CHECK_STATUS(warp_graph_release(shelf.graphs[i]), WARP_SUCCESS);
@@ -233,6 +297,23 @@ PROCESS_TEST(several_threads_capture_while_work_is_late)
     setenv("WARPSIM_SEED", "5", 1);
     start_on("h200x2");
     storm(3, 3, 3, check_under("valgrind") ? 6 : 100);
+}
+
+PROCESS_TEST(other_code_captures_while_the_library_is_used)
+{
+    setenv("WARPSIM_LOG", "0", 1);
+    start_on("h200x2");
+    natively = 1;
+    storm(4, 1, 4, check_under("valgrind") ? 10 : 150);
+}
+
+PROCESS_TEST(other_code_and_the_library_capture_at_once)
+{
+    setenv("WARPSIM_LOG", "0", 1);
+    setenv("WARPSIM_SEED", "6", 1);
+    start_on("h200x2");
+    natively = 1;
+    storm(5, 3, 2, check_under("valgrind") ? 6 : 100);
 }
 
 /* ---- one capture, and what another thread may do meanwhile ---- */
