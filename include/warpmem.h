@@ -570,7 +570,8 @@ warp_status warp_stream_wrap_with(warp_device *device,
 
 /**
  * Gives a stream back. The handle is stale at once; a stream of the library is destroyed, after the calls that are
- * using it on other threads, and work that was put on it goes on to its end. Does not wait.
+ * using it on other threads, and work that was put on it goes on to its end. Does not wait for work. When it returns for
+ * a wrapped stream, the calls of other threads on it have returned as well, and its owner may destroy it.
  *
  * @param stream  a stream of warp_stream_create() or warp_stream_wrap(); NULL does nothing.
  * @return WARP_ERROR_INVALID_ARGUMENT for a device's default stream; WARP_ERROR_ILLEGAL_IN_CAPTURE for a stream of

@@ -83,6 +83,11 @@ impl Record {
         if count.key.load(Ordering::Relaxed) == key + 1 { count.float.swap(0, Ordering::AcqRel) } else { 0 }
     }
 
+    /// Whether a call of this thread is inside of the slot's object.
+    pub fn is_inside(&self, slot: usize) -> bool {
+        self.inside.iter().any(|inside| inside.load(Ordering::Relaxed) == slot)
+    }
+
     /// Takes a hold on `slot` that this thread gave back before. For a thread that is inside of the slot's object.
     #[inline]
     pub fn take_spare(&self, slot: usize) -> bool {

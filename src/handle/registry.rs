@@ -277,6 +277,20 @@ impl<T: Object> Registry<T> {
             .ok_or_else(|| invalid(T::TAG, handle))
     }
 
+    /// Comes back when the object of a handle that was closed is retired: when the calls that other threads were inside of it
+    /// with have left. At once where a call of this thread is inside, in whose middle this one is made.
+    pub fn wait_for_retirement(&'static self, handle: Handle) {
+        let Some((index, generation)) = decode(T::TAG, handle) else { return };
+        let Some(slot) = self.slot(index) else { return };
+        while is_due(slot.state.load(Ordering::Acquire), generation)
+            && !thread::mine().is_inside(slot.address())
+        {
+            std::thread::sleep(std::time::Duration::from_micros(20));
+            // The last may have left before it could see that it was.
+            self.try_retire(slot, index);
+        }
+    }
+
     fn try_close(&'static self, index: u32, generation: Option<u32>) -> Option<Entered<T>> {
         let entered = self.try_enter(thread::mine(), index, generation)?;
         let mut state = entered.slot.state.load(Ordering::Relaxed);
@@ -542,6 +556,38 @@ mod tests {
         // A thread that saw the first one closed and empty, and was slow.
         all.retire(slot, index, generation);
         assert_eq!(retired.load(Ordering::SeqCst), 1);
+        drop(call);
+        assert_eq!(retired.load(Ordering::SeqCst), 2);
+    }
+
+    #[test]
+    fn a_closer_that_waits_comes_back_when_the_last_call_has_left() {
+        let (all, make, retired, _) = registry();
+        let handle = all.insert(make()).unwrap();
+        let (inside, may_leave) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let call = all.enter(handle).unwrap();
+                inside.store(1, Ordering::SeqCst);
+                while may_leave.load(Ordering::SeqCst) == 0 {
+                    std::thread::yield_now();
+                }
+                drop(call);
+            });
+            while inside.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            drop(all.close(handle).unwrap());
+            assert_eq!(retired.load(Ordering::SeqCst), 0);
+            may_leave.store(1, Ordering::SeqCst);
+            all.wait_for_retirement(handle);
+            assert_eq!(retired.load(Ordering::SeqCst), 1);
+        });
+        // In the middle of one's own call there is nothing to wait for.
+        let handle = all.insert(make()).unwrap();
+        let call = all.enter(handle).unwrap();
+        drop(all.close(handle).unwrap());
+        all.wait_for_retirement(handle);
         drop(call);
         assert_eq!(retired.load(Ordering::SeqCst), 2);
     }

@@ -472,7 +472,15 @@ pub fn release(handle: Handle) -> Result<()> {
             );
         }
     }
-    STREAMS.close(handle).map(drop)
+    let others = {
+        let closed = STREAMS.close(handle)?;
+        !closed.owned && closed.device.is_cuda() && !closed.untracked
+    };
+    // Its owner may destroy it from now on, and other threads may still be looking whether it is done.
+    if others && !runtime::is_forked() {
+        STREAMS.wait_for_retirement(handle);
+    }
+    Ok(())
 }
 
 /// Keeps the stream from ending while the guard lives.
