@@ -132,6 +132,23 @@ CHECK_MAYBE_UNUSED static int goes(const void *ptr)
     return 1;
 }
 
+/* What the first GPU's pool has given out once it came down to that or PATIENCE is over. */
+CHECK_MAYBE_UNUSED static uint64_t pool_used_left(uint64_t expected)
+{
+    double begun = now();
+    uint64_t used = 0;
+    void *pool = NULL;
+    CHECK_EQ_I64(DEFAULT_POOL(&pool, 0), SUCCESS);
+    for (;;) {
+        CHECK_STATUS(warp_device_synchronize(device("cuda:0")), WARP_SUCCESS);
+        CHECK_EQ_I64(POOL_USED(pool, &used), SUCCESS);
+        if (used <= expected || now() - begun > PATIENCE)
+            return used;
+        look();
+        usleep(1000);
+    }
+}
+
 CHECK_MAYBE_UNUSED static uint64_t free_memory(void)
 {
     size_t bytes = 0, total = 0;
