@@ -3,133 +3,7 @@
  * arrives, that contexts of other code come and go without harm. Each test has a process of its own, since contexts die
  * in some. Runs on one GPU or more; what needs two says so.
  */
-#define _GNU_SOURCE
-#include "../c/devices.h"
-#include "../c/process.h"
-
-#include <dlfcn.h>
-#include <pthread.h>
-#include <time.h>
-
-#define MIB ((uint64_t)1 << 20)
-#define GIB ((uint64_t)1 << 30)
-
-/* The driver as other code in the process uses it, found by name. */
-typedef uint64_t address;
-static void *entry(const char *name)
-{
-    static void *file;
-    void *found;
-    if (file == NULL)
-        file = dlopen("libcuda.so.1", RTLD_NOW);
-    found = file == NULL ? NULL : dlsym(file, name);
-    if (found == NULL) {
-        printf("no driver with %s\n", name);
-        exit(3);
-    }
-    return found;
-}
-#define CU(type, name) ((int (*) type)entry(name))
-#define GET_CURRENT(c) CU((void **), "cuCtxGetCurrent")(c)
-#define SET_CURRENT(c) CU((void *), "cuCtxSetCurrent")(c)
-#define COPY(d, s, n, stream) CU((address, address, size_t, void *), "cuMemcpyDtoDAsync_v2")(d, s, n, stream)
-#define STREAM_QUERY(s) CU((void *), "cuStreamQuery")(s)
-#define STREAM_SYNC(s) CU((void *), "cuStreamSynchronize")(s)
-#define IS_CAPTURING(s, out) CU((void *, int *), "cuStreamIsCapturing")(s, out)
-#define BEGIN_CAPTURE(s, mode) CU((void *, int), "cuStreamBeginCapture_v2")(s, mode)
-#define END_CAPTURE(s, graph) CU((void *, void **), "cuStreamEndCapture")(s, graph)
-#define MEMORY_TYPE(out, p) CU((void *, int, address), "cuPointerGetAttribute")(out, 2, p)
-#define POOL_OF(out, p) CU((void *, int, address), "cuPointerGetAttribute")(out, 17, p)
-enum { SUCCESS = 0, NOT_READY = 600, CAPTURE_ACTIVE = 1 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static size_t gpus(void)
-{
-    size_t count = 0;
-    CHECK_STATUS(warp_device_get_cuda_count(&count), WARP_SUCCESS);
-    return count;
-}
-
-static void *native(warp_stream *stream)
-{
-    warp_stream_info info = {.struct_size = sizeof info};
-    CHECK_STATUS(warp_stream_get_info(stream, &info), WARP_SUCCESS);
-    return info.native;
-}
-
-static warp_stream *new_stream(warp_device *of, uint32_t flags)
-{
-    warp_stream_options options = {.struct_size = sizeof options, .flags = flags};
-    warp_stream *stream = NULL;
-    CHECK_STATUS(warp_stream_create(of, &options, &stream), WARP_SUCCESS);
-    return stream;
-}
-
-static void *block(warp_device *of, uint64_t size, warp_memory_kind kind, warp_stream *stream)
-{
-    warp_alloc_options options = {.struct_size = sizeof options, .kind = kind, .stream = stream};
-    void *ptr = NULL;
-    CHECK_STATUS(warp_alloc_with(of, size, &options, &ptr), WARP_SUCCESS);
-    return ptr;
-}
-
-static uint64_t live(warp_device *of)
-{
-    warp_statistics counts = {.struct_size = sizeof counts};
-    CHECK_STATUS(warp_statistics_get(of, WARP_MEMORY_UNKNOWN, &counts), WARP_SUCCESS);
-    return counts.live_blocks;
-}
-
-/* Work of some tens of milliseconds on a stream: copies between two large blocks of the test's own. */
-static address busy_from, busy_to;
-static void keep_busy(warp_stream *stream)
-{
-    int i;
-    if (busy_from == 0) {
-        REQUIRE(CU((address *, size_t), "cuMemAlloc_v2")(&busy_from, 4 * GIB) == SUCCESS);
-        REQUIRE(CU((address *, size_t), "cuMemAlloc_v2")(&busy_to, 4 * GIB) == SUCCESS);
-    }
-    for (i = 0; i < 30; i++)
-        REQUIRE(COPY(busy_to, busy_from, 4 * GIB, native(stream)) == SUCCESS);
-    CHECK_EQ_I64(STREAM_QUERY(native(stream)), NOT_READY);
-}
-
-static int all_are(const void *ptr, uint64_t size, unsigned char value)
-{
-    const unsigned char *bytes = ptr;
-    for (uint64_t i = 0; i < size; i++)
-        if (bytes[i] != value)
-            return 0;
-    return 1;
-}
-
-/* The bytes of a block, read back through pageable memory. */
-static int device_holds(const void *ptr, uint64_t size, unsigned char value, warp_stream *stream)
-{
-    unsigned char *host = malloc(size);
-    int good;
-    CHECK_STATUS(warp_memory_copy(host, ptr, size, stream), WARP_SUCCESS);
-    CHECK_STATUS(warp_stream_synchronize(stream), WARP_SUCCESS);
-    good = all_are(host, size, value);
-    free(host);
-    return good;
-}
-
-/* The library started, and a context of the first GPU current as in a program that uses it. */
-static void start(void)
-{
-    void *context = NULL;
-    REQUIRE_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
-    REQUIRE(gpus() > 0);
-    REQUIRE_STATUS(warp_device_get_native_context(device("cuda:0"), &context), WARP_SUCCESS);
-    REQUIRE(SET_CURRENT(context) == SUCCESS);
-}
+#include "hardware.h"
 
 PROCESS_TEST(starting_makes_no_context)
 {
@@ -396,12 +270,15 @@ PROCESS_TEST(no_call_breaks_a_capture)
             } else {
                 /* On the capturing thread, on other streams. */
                 live_on(NULL);
-                /* On the capturing stream: refused, with nothing recorded and nothing broken. */
+                /* On the capturing stream: recorded, or refused with nothing broken. */
                 warp_alloc_options options = {.struct_size = sizeof options, .stream = stream};
+                CHECK_STATUS(warp_alloc_with(gpu, MIB, &options, &ptr), WARP_SUCCESS);
+                CHECK_STATUS(warp_memory_fill(ptr, MIB, "z", 1, stream), WARP_SUCCESS);
+                CHECK_STATUS(warp_memory_copy(before, pooled, MIB, stream), WARP_SUCCESS);
+                CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
+                options.kind = WARP_MEMORY_CUDA_DEVICE;
                 CHECK_STATUS(warp_alloc_with(gpu, MIB, &options, &ptr), WARP_ERROR_ILLEGAL_IN_CAPTURE);
                 CHECK_EQ_PTR(ptr, NULL);
-                CHECK_STATUS(warp_memory_fill(before, MIB, "z", 1, stream), WARP_ERROR_ILLEGAL_IN_CAPTURE);
-                CHECK_STATUS(warp_memory_copy(before, pooled, MIB, stream), WARP_ERROR_ILLEGAL_IN_CAPTURE);
                 CHECK_STATUS(warp_stream_synchronize(stream), WARP_ERROR_ILLEGAL_IN_CAPTURE);
                 CHECK_STATUS(warp_device_synchronize(gpu), WARP_ERROR_ILLEGAL_IN_CAPTURE);
             }
@@ -409,6 +286,7 @@ PROCESS_TEST(no_call_breaks_a_capture)
             CHECK_EQ_I64(status, CAPTURE_ACTIVE);
             CHECK_EQ_I64(END_CAPTURE(native(stream), &graph), SUCCESS);
             CHECK(graph != NULL);
+            CHECK_EQ_I64(CU((void *), "cuGraphDestroy")(graph), SUCCESS);
             CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
         }
     /* A block whose stream captures when it is freed goes later. */
