@@ -4,6 +4,7 @@
 //! The driver breaks a capture when it is asked about an event that was recorded there, or when a captured stream waits
 //! for one that was not. So an event remembers where this library recorded it last, and such calls are refused here.
 
+use crate::capture;
 use crate::device::Device;
 use crate::driver::{CaptureStatus, Driver, Failure};
 use crate::error::{Error, Result, error, fail};
@@ -48,8 +49,15 @@ struct State {
 enum Last {
     Nowhere,
     Work,
-    /// In the capture of this id.
-    Capture(u64),
+    Capture(Part),
+}
+
+/// A capture, or what of it lies between two pauses: an event is known to its own part only, though the driver's id may
+/// stay the same.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Part {
+    id: u64,
+    pauses: u32,
 }
 
 impl Object for Event {
@@ -170,7 +178,7 @@ impl Event {
     /// An error for an event whose last record is in a capture: `what` would break that, or finds nothing.
     fn refuse_captured(&self, state: &State, what: &str) -> Result<()> {
         match state.last {
-            Last::Capture(id) => fail!(
+            Last::Capture(Part { id, .. }) => fail!(
                 IllegalInCapture,
                 "{what}: it was last recorded in a capture (id {id}) and marks a place in a graph, not work of \"{}\"; record it on a stream that is not captured first, or ask the stream that the graph is launched on",
                 self.device.alias()
@@ -288,9 +296,9 @@ fn never_recorded() -> Error {
     )
 }
 
-/// The id of the capture that the stream is part of. An error when it can be told apart from no other: then nothing may
+/// The capture that the stream takes part in. An error when it can be told apart from no other: then nothing may
 /// be put on the stream. The special streams mean those of the context that is current.
-fn capture_of(stream: &Stream, driver: &Driver, what: &str) -> Result<Option<u64>> {
+fn capture_of(stream: &Stream, driver: &Driver, what: &str) -> Result<Option<Part>> {
     let refuse = |why: &str| {
         error!(
             IllegalInCapture,
@@ -308,8 +316,8 @@ fn capture_of(stream: &Stream, driver: &Driver, what: &str) -> Result<Option<u64
     };
     match driver.capture_status(stream.native()).map_err(failed)? {
         CaptureStatus::None => Ok(None),
-        CaptureStatus::Active => match driver.capture_info(stream.native()) {
-            Ok(info) => Ok(info.map(|info| info.id)),
+        CaptureStatus::Active => match driver.capture_id(stream.native()) {
+            Ok(id) => Ok(id.map(|id| Part { id, pauses: capture::pauses_of(id) })),
             Err(f) => Err(failed(f)),
         },
         CaptureStatus::Invalidated => {
@@ -327,7 +335,14 @@ fn legacy_in_capture() -> Error {
 }
 
 #[cold]
-fn two_captures(own: u64, of: u64) -> Error {
+fn two_captures(own: Part, of: Part) -> Error {
+    let (own, of) = (own.id, of.id);
+    if own == of {
+        return error!(
+            IllegalInCapture,
+            "the event was recorded before the capture (id {own}) was paused, and marks nothing any more; what comes after the pause comes after all before it"
+        );
+    }
     error!(
         IllegalInCapture,
         "the stream is part of a capture (id {own}) and cannot wait for what is part of another one (id {of}); order their graphs by launching them on streams, or capture both as one"
@@ -335,7 +350,8 @@ fn two_captures(own: u64, of: u64) -> Error {
 }
 
 #[cold]
-fn outside_capture(own: u64, what: &str) -> Error {
+fn outside_capture(own: Part, what: &str) -> Error {
+    let own = own.id;
     error!(
         IllegalInCapture,
         "the stream is part of a capture (id {own}) and cannot wait for {what}, which is not; wait before the capture begins, or make it part of the capture first"
@@ -380,9 +396,9 @@ pub fn wait(stream: &Stream, event: &Event) -> Result<()> {
         }
         driver.wait_event(stream.native(), event.native).map_err(|f| match state.last {
             // This leaves the stream as it was.
-            Last::Capture(id) if f.is_invalid_value() => error!(
+            Last::Capture(Part { id, .. }) if f.is_invalid_value() => error!(
                 IllegalInCapture,
-                "the event was last recorded in a capture (id {id}) that has ended, and marks nothing to wait for; record it anew, or wait for the stream that the graph is launched on"
+                "the event was last recorded in a capture (id {id}) that has ended or was paused, and marks nothing to wait for; record it anew, or wait for the stream that the graph is launched on"
             )
             .with_driver_code(f.code),
             _ => event.foreign(driver, f),
@@ -394,7 +410,9 @@ pub fn wait(stream: &Stream, event: &Event) -> Result<()> {
 fn is_same(one: &Stream, other: &Stream) -> bool {
     let special = one.is_per_thread() || other.is_per_thread();
     std::ptr::eq(one.device(), other.device())
-        && (one.native() == other.native() || !special && one.id() == other.id())
+        && (one.native() == other.native()
+            || one.is_legacy() && other.is_legacy()
+            || !special && one.id() == other.id())
 }
 
 /// Work put on the stream from now on waits for all work so far on another one.

@@ -44,7 +44,7 @@ pub fn settle_gone() {
         if !graph.is_ours() {
             // Nobody else closes what this library only watched.
             let handle = GRAPHS.handle_of(held);
-            OPEN.lock().retain(|open| open.graph != handle);
+            OPEN.write().retain(|open| open.graph != handle);
             drop(GRAPHS.close(handle));
         }
         // SAFETY: as above; the graph is not used any more.

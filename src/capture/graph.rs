@@ -10,7 +10,7 @@ use crate::runtime;
 use crate::stream;
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Something that must stay for as long as a graph, or a run of it, may use it.
 pub trait Keep: Send {
@@ -89,6 +89,8 @@ pub struct Graph {
     id: u64,
     /// What the driver calls the capture at present: it may count anew after a pause.
     native_id: AtomicU64,
+    /// How often it was paused.
+    pauses: AtomicU32,
     pub origin: Origin,
     launched: AtomicBool,
     /// Other code has its native handle.
@@ -150,6 +152,7 @@ impl Graph {
             device,
             id,
             native_id: AtomicU64::new(id),
+            pauses: AtomicU32::new(0),
             origin,
             launched: AtomicBool::new(false),
             shown: AtomicBool::new(false),
@@ -370,9 +373,15 @@ impl Graph {
             let frontier =
                 driver.capture_info(self.origin.native)?.map(|info| info.frontier).unwrap_or_default();
             let graph = driver.end_capture(self.origin.native)?;
+            self.pauses.fetch_add(1, Ordering::Relaxed);
             state.phase = Phase::Paused(graph, frontier);
             Ok(())
         })
+    }
+
+    /// How often it was paused: the driver knows no event of the parts before.
+    pub fn pauses(&self) -> u32 {
+        self.pauses.load(Ordering::Relaxed)
     }
 
     /// Goes on capturing where `pause` stopped; tells what the driver calls the capture from now on.

@@ -12,12 +12,12 @@ pub use graph::{Freed, Graph, Keep};
 use crate::device::Device;
 use crate::driver::{CaptureInfo, Driver, Failure, RawStream};
 use crate::error::{Error, Result, error, fail};
+use crate::fork::Lock;
 use crate::handle::{Entered, Handle, Registry};
 use crate::runtime;
 use crate::stream::{self, Stream};
 use crate::thread;
 use graph::Origin;
-use parking_lot::Mutex;
 
 static GRAPHS: Registry<Graph> = Registry::new();
 
@@ -35,7 +35,7 @@ struct Open {
     ours: bool,
 }
 
-static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
+static OPEN: Lock<Vec<Open>> = Lock::new(Vec::new());
 
 /// How a capture should be.
 #[derive(Default)]
@@ -261,7 +261,7 @@ pub fn resume(stream: &Entered<Stream>) -> Result<()> {
     let id =
         graph.resume(driver).map_err(|f| device.error(driver, f).context("the resumption of a capture"))?;
     let handle = GRAPHS.handle_of(graph.index());
-    OPEN.lock().iter_mut().filter(|open| open.graph == handle).for_each(|open| open.id = id);
+    OPEN.write().iter_mut().filter(|open| open.graph == handle).for_each(|open| open.id = id);
     Ok(())
 }
 
@@ -330,6 +330,11 @@ pub fn of_stream(driver: &'static Driver, stream: &Entered<Stream>) -> Result<Op
     Ok(Some(graph))
 }
 
+/// How often the capture that the driver calls so was paused; never, for one of other code.
+pub fn pauses_of(id: u64) -> u32 {
+    find(id).map_or(0, |graph| graph.pauses())
+}
+
 /// Before a stream's handle becomes stale: an error while a capture that began on it here goes on or is paused, since
 /// nobody could end it any more. One of other code is only watched for the end of its graph from then on.
 pub fn leave_stream(stream: &Entered<Stream>) -> Result<()> {
@@ -353,7 +358,7 @@ pub fn leave_stream(stream: &Entered<Stream>) -> Result<()> {
 pub fn of_this_thread() -> Option<u64> {
     let mark = stream::thread_mark();
     let mine: Vec<_> = {
-        let open = OPEN.lock();
+        let open = OPEN.read();
         open.iter().filter(|open| open.ours && open.thread == mark).map(|open| open.graph).collect()
     };
     let going_on = |graph: &Entered<Graph>| !graph.is_paused();
@@ -395,7 +400,7 @@ pub fn release(handle: Handle) -> Result<()> {
 
 /// At shutdown: captures that this thread may end are given up, and every graph is released.
 pub fn dismantle() {
-    let open: Vec<_> = OPEN.lock().drain(..).collect();
+    let open: Vec<_> = OPEN.write().drain(..).collect();
     for open in open.into_iter().filter(|open| open.ours) {
         let Ok(graph) = GRAPHS.enter(open.graph) else { continue };
         let may_end = graph.is_this_threads() || graph.origin.mode == CaptureMode::Relaxed;
@@ -415,7 +420,10 @@ pub fn dismantle() {
 /// As `Registry::mend_in_child`.
 pub unsafe fn mend_in_child() {
     // SAFETY: the caller's promise.
-    unsafe { GRAPHS.mend_in_child() };
+    unsafe {
+        GRAPHS.mend_in_child();
+        OPEN.replace_in_child(Vec::new());
+    }
 }
 
 fn require(stream: &Stream) -> Result<(&'static Driver, &'static Device)> {
@@ -471,12 +479,12 @@ fn broken(stream: &Stream, id: u64) -> Error {
 }
 
 fn find(id: u64) -> Option<Entered<Graph>> {
-    let graph = OPEN.lock().iter().find(|open| open.id == id).map(|open| open.graph)?;
+    let graph = OPEN.read().iter().find(|open| open.id == id).map(|open| open.graph)?;
     GRAPHS.enter(graph).ok()
 }
 
 fn begun_on(stream: &Entered<Stream>) -> Option<Entered<Graph>> {
-    let graph = OPEN.lock().iter().find(|open| open.origin == stream.index()).map(|open| open.graph)?;
+    let graph = OPEN.read().iter().find(|open| open.origin == stream.index()).map(|open| open.graph)?;
     GRAPHS.enter(graph).ok()
 }
 
@@ -486,7 +494,7 @@ fn paused_on(stream: &Entered<Stream>) -> Option<Entered<Graph>> {
 
 fn forget_open(graph: &Entered<Graph>) {
     let handle = GRAPHS.handle_of(graph.index());
-    OPEN.lock().retain(|open| open.graph != handle);
+    OPEN.write().retain(|open| open.graph != handle);
 }
 
 /// The capture of the stream, for a call that changes it; the capture is whole afterwards if that is refused.
@@ -559,7 +567,13 @@ fn register(
     // A graph that cannot be put in gives its hold back when it is dropped.
     let handle = GRAPHS.insert(Graph::new(stream.device(), info.id, origin))?;
     let graph = GRAPHS.enter(handle)?;
-    OPEN.lock().push(Open { graph: handle, id: info.id, origin: origin.stream, thread: origin.thread, ours });
+    OPEN.write().push(Open {
+        graph: handle,
+        id: info.id,
+        origin: origin.stream,
+        thread: origin.thread,
+        ours,
+    });
     Ok(graph)
 }
 

@@ -548,4 +548,36 @@ PROCESS_TEST(a_capture_that_other_code_broke_says_so_and_the_next_one_works)
     check_clean();
 }
 
+PROCESS_TEST(a_stream_can_be_wrapped_while_it_is_captured)
+{
+    CUstream native = NULL;
+    CUgraph graph = NULL;
+    warp_stream *first = NULL, *second = NULL;
+    warp_stream_info one = {.struct_size = sizeof one}, two = {.struct_size = sizeof two};
+    void *block;
+    start_on("h200x2");
+    SIMULATOR(cuCtxSetCurrent)(driver_primary(0));
+    CHECK_EQ_U64(SIMULATOR(cuStreamCreate)(&native, 1), 0);
+    CHECK_EQ_U64(SIMULATOR(cuStreamBeginCapture_v2)(native, 1), 0);
+    CHECK_STATUS(warp_stream_wrap(device("cuda:0"), native, &first), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_wrap(device("cuda:0"), native, &second), WARP_SUCCESS);
+    CHECK_EQ_I64(state_of(first), WARP_CAPTURE_STATE_ACTIVE);
+    CHECK_STATUS(warp_stream_get_info(first, &one), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_get_info(second, &two), WARP_SUCCESS);
+    CHECK(one.id != 0 && two.id != 0 && one.id != two.id);
+    block = alloc_on("cuda:0", first, SIZE);
+    fill_byte(block, 3, SIZE, second);
+    CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_wait_stream(first, second), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(cuStreamEndCapture)(native, &graph), 0);
+    CHECK(graph != NULL);
+    CHECK_EQ_U64(SIMULATOR(cuGraphDestroy)(graph), 0);
+    CHECK_STATUS(warp_stream_synchronize(first), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(first), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(second), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(cuStreamDestroy_v2)(native), 0);
+    SIMULATOR(cuCtxSetCurrent)(NULL);
+    check_clean();
+}
+
 CHECK_MAIN()
