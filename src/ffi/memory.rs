@@ -191,8 +191,9 @@ pub(super) fn kind_of(number: warp_memory_kind) -> Result<Option<Kind>> {
 /// @param out  the first address, to be given to warp_free(). Aligned to 256 bytes, 64 on the CPU. The contents are
 ///     undefined.
 /// @return WARP_ERROR_OUT_OF_MEMORY with what was asked and what there is, after freed blocks were waited for and the
-///     pools trimmed; WARP_ERROR_SIZE_OVERFLOW above 2^63 - 1; WARP_ERROR_ILLEGAL_IN_CAPTURE while the stream is
-///     being captured, which goes on unharmed.
+///     pools trimmed; WARP_ERROR_SIZE_OVERFLOW above 2^63 - 1; WARP_ERROR_ILLEGAL_IN_CAPTURE for memory
+///     that cannot be had in a capture: plain and managed memory on a captured stream, page-locked memory on a thread that
+///     captures. The capture goes on. Pool memory becomes part of it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_alloc(
     device: *mut warp_device,
@@ -243,7 +244,8 @@ pub unsafe extern "C" fn warp_alloc_with(
 /// Frees a block, on any thread and with any context current. The memory is used again only after the work on the
 /// stream that it belongs to, and on every stream that the library saw it used on; for other streams see
 /// warp_pointer_record_stream(). Pool memory goes back in stream order without waiting; plain, managed and page-locked
-/// memory at once when those streams are idle, else later, on a call that looks.
+/// memory at once when those streams are idle, else later, on a call that looks. A block that a capture allocated is freed
+/// in its graph; what runs of a graph use is given back when the graph is gone.
 ///
 /// @param ptr  the first address of a live block; NULL does nothing.
 /// @return with nothing freed: WARP_ERROR_UNKNOWN_POINTER for memory that is not the library's,
@@ -277,7 +279,8 @@ pub unsafe extern "C" fn warp_free_with(ptr: *mut c_void, options: *const warp_f
 }
 
 /// Tells that work on a stream uses a block, so that its free comes after that work. The library knows by itself of
-/// what it puts on streams: fills and copies; kernels on other streams than the block's own are the caller's to name.
+/// what it puts on streams: fills and copies; kernels on other streams than the block's own are the caller's to name. On a
+/// stream that is being captured it has the graph keep the block, as warp_graph_retain() does.
 ///
 /// @param ptr  any address inside a block of the library.
 /// @param stream  the stream; NULL for the current one of the default device.
@@ -367,14 +370,16 @@ pub unsafe extern "C" fn warp_memory_fill(
 /// Copies bytes between any two places: host and GPUs, any kinds, with or without access between the GPUs. Between
 /// host memory the copy has happened when the call returns; else it happens in the order of the stream, and pageable
 /// host memory is read, or written, before the call returns. The caller orders the copy after what produced the
-/// source.
+/// source. On a stream that is being captured it happens in every run of the graph: then host memory, pageable too, is
+/// read or written by each run, and what is no block of this library has to stay until the last.
 ///
 /// @param dest  where to.
 /// @param src  where from.
 /// @param size  bytes; 0 does nothing.
 /// @param stream  where to put it, of either device; NULL for the current stream of the destination's GPU, else of
 ///     the source's. Managed memory counts as a GPU's only where no other end is.
-/// @return WARP_ERROR_INVALID_ARGUMENT for NULL or a range that passes the end of its block.
+/// @return WARP_ERROR_INVALID_ARGUMENT for NULL, a range that passes the end of its block, or a block of a graph that has
+///     not been launched; WARP_ERROR_ACCESS_DENIED in a capture, for pools of two GPUs without access.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_memory_copy(
     dest: *mut c_void,
