@@ -1004,8 +1004,8 @@ warp_status warp_alloc_with(warp_device *device,
 
 /**
  * Frees a block, on any thread and with any context current, also while something is captured. The memory is used again
- * only after the work on the stream that it belongs to, and on every stream that the library saw it used on; for other streams see
- * warp_pointer_record_stream(). Pool memory goes back in stream order without waiting; plain, managed and page-locked
+ * only after the work on the stream that it belongs to, and on every stream that the library saw it used on; for other
+ * streams see warp_pointer_record_stream(). Pool memory goes back in stream order without waiting; plain, managed and page-locked
  * memory at once when those streams are idle, else later, on a call that looks. A block that was allocated in a capture
  * is freed by its graph when it is freed in the same capture; else it goes back when nothing of the graph can use it any
  * more. So does any block that a graph keeps.
@@ -1073,8 +1073,8 @@ warp_status warp_memory_fill(void *ptr,
  * host memory is read, or written, before the call returns. The caller orders the copy after what produced the
  * source.
  *
- * On a stream that is captured the copy is recorded: each run of the graph reads and writes the memory anew. The graph
- * keeps blocks of this library at both ends, host memory included; other memory is the caller's to keep.
+ * On a stream that is captured the copy is recorded: each run of the graph reads and writes the memory anew, pageable
+ * host memory too. The graph keeps blocks of this library at both ends; other memory is the caller's to keep.
  *
  * @param dest  where to.
  * @param src  where from.
@@ -1532,24 +1532,30 @@ warp_status warp_array_reinterpret(warp_array *array, warp_dtype dtype, warp_arr
  * launched, and is freed like any other block, before or after the graph is released.
  *
  * Nothing of this library breaks a capture. What cannot be recorded (plain, managed and page-locked memory, waiting,
- * queries) is refused with WARP_ERROR_ILLEGAL_IN_CAPTURE before the driver sees it, and the capture goes on. Other
- * threads allocate, free and query as usual, in every mode; what cannot be done before the end of a capture is done
- * afterwards, however it ends.
+ * queries) is refused with WARP_ERROR_ILLEGAL_IN_CAPTURE before the driver sees it, and the capture goes on. Work of the
+ * CPU is not recorded: it happens at once.
+ *
+ * Only the thread that captures puts work on the streams of its capture. Other threads allocate, free and query on other
+ * streams as usual, in every mode, and may free blocks of the capture; what cannot be done before the end of a capture is
+ * done afterwards, however it ends. A device's default stream is every thread's, so a stream of one's own is captured.
  *
  * A graph keeps what calls of this library recorded: blocks that are freed meanwhile are given back when the graph, and
- * every run of it, is gone. What kernels use that the caller launches is the caller's to name: warp_graph_retain().
+ * every run of it, is gone. What kernels use that the caller launches is the caller's to name: warp_graph_retain(). Host
+ * memory is recorded by its address and read or written by every run: where it is no block of this library, it is the
+ * caller's to keep.
  * ================================================================================================ */
 
 /**
- * Which calls are forbidden while a capture goes on. Calls of this library are made so that no mode forbids them.
+ * Whose calls break a capture, of those that the driver counts as unsafe, such as plain allocations. That is about calls
+ * of other code: those of this library break none, in any mode.
  */
 typedef int32_t warp_capture_mode;
 
-/** Unsafe calls of any thread are forbidden. */
+/** Those of any thread. */
 #define WARP_CAPTURE_GLOBAL 0
-/** Unsafe calls of the capturing thread are forbidden. What is usually wanted. */
+/** Those of the capturing thread. What is usually wanted. */
 #define WARP_CAPTURE_THREAD_LOCAL 1
-/** None are, and another thread may end the capture. */
+/** Nobody's. Another thread may end the capture, pause it or give it up. */
 #define WARP_CAPTURE_RELAXED 2
 
 /**
@@ -1563,11 +1569,11 @@ typedef struct warp_capture_options {
     /** sizeof(warp_capture_options), set by the caller. */
     size_t struct_size;
     /**
-     * A CUgraph to capture into, which stays the caller's, such as the body of a conditional node; NULL for a graph of
-     * the capture's own.
+     * A CUgraph to capture into, such as the body of a conditional node, beside what is in it. It stays the caller's, and
+     * has to stay until the capture has ended. NULL for a graph of the capture's own.
      */
     void *native_graph;
-    /** WARP_CAPTURE_… bits. */
+    /** WARP_CAPTURE_NO_ALLOCATIONS or 0. */
     uint32_t flags;
     /** Zero. */
     uint32_t reserved;
@@ -1589,24 +1595,27 @@ typedef int32_t warp_capture_state;
 typedef struct warp_capture_info {
     /** sizeof(warp_capture_info), set by the caller. */
     size_t struct_size;
-    /** The driver's number of the capture, and of the graph that comes of it; 0 for none. */
+    /**
+     * The driver's number of the capture, and of the graph that comes of it; 0 for none. A pause does not change it.
+     */
     uint64_t id;
     /** Id of the stream that it began on, where it is ended; 0 when the library does not know it. */
     uint64_t origin_stream_id;
-    /** Is it, or is it not? */
+    /** WARP_CAPTURE_STATE_… */
     warp_capture_state state;
     /** The mode; -1 for captures that other code began. */
     warp_capture_mode mode;
-    /** Was it begun by warp_capture_begin()? */
+    /** Was it begun by warp_capture_begin() or warp_capture_begin_with()? */
     uint8_t is_owned;
 } warp_capture_info;
 
 /**
- * Begins to capture a stream. Streams that wait for its work take part in the capture from then on. It is ended on
- * the same stream and, unless it is relaxed, by the same thread.
+ * Begins to capture a stream, on the calling thread. Streams that wait for its work take part in the capture from then
+ * on. It is ended on the same stream and, unless it is relaxed, by the same thread.
  *
- * @param stream  a stream of a GPU, not the legacy default stream; NULL for the current one of the default device.
- * @param mode  WARP_CAPTURE_…
+ * @param stream  a stream of a GPU, not the legacy default stream; it is not released before the end. NULL for the
+ *     current one of the default device.
+ * @param mode  WARP_CAPTURE_GLOBAL, _THREAD_LOCAL or _RELAXED.
  * @return WARP_ERROR_ILLEGAL_IN_CAPTURE when the stream is captured already or its capture is paused;
  *     WARP_ERROR_INVALID_ARGUMENT for an unknown mode and the legacy stream; WARP_ERROR_NOT_SUPPORTED for the CPU, and
  *     with drivers before 12.3.
@@ -1616,8 +1625,8 @@ warp_status warp_capture_begin(warp_stream *stream, warp_capture_mode mode);
 /**
  * As warp_capture_begin(), with options.
  *
- * @param stream  a stream of a GPU, not the legacy default stream; NULL for the current one of the default device.
- * @param mode  WARP_CAPTURE_…
+ * @param stream  as for warp_capture_begin().
+ * @param mode  WARP_CAPTURE_GLOBAL, _THREAD_LOCAL or _RELAXED.
  * @param options  how it should be; NULL for the defaults.
  * @return As warp_capture_begin(); WARP_ERROR_INVALID_ARGUMENT for unknown flags.
  */
@@ -1626,15 +1635,17 @@ warp_status warp_capture_begin_with(warp_stream *stream,
                                     const warp_capture_options *options);
 
 /**
- * Takes note of a capture that other code began on the stream and will end, so that warp_capture_end() can tell the
- * library that it is about to. Without it the library takes note at the first allocation or copy in the capture.
- * The graph stays the other code's: it launches and destroys it, and blocks of its memory are given back when it has.
- * To be called by the thread that captures.
+ * Takes note of a capture that other code began on the stream. To be called by the thread that captures, right after the
+ * begin; warp_capture_end() is then called right before the other code ends the capture, so that blocks of the capture
+ * that other threads freed are freed in the graph. Without this call the library takes note at the first allocation, fill
+ * or copy in the capture, and such blocks are held until the graph is gone. The graph stays the other code's: it
+ * launches and destroys it, and blocks of its memory are given back when it has.
  *
  * @param stream  a stream that is being captured; NULL for the current one of the default device.
  * @param flags  WARP_CAPTURE_NO_ALLOCATIONS or 0.
- * @return WARP_ERROR_INVALID_ARGUMENT when the stream is not being captured; WARP_ERROR_ILLEGAL_IN_CAPTURE when its
- *     capture is known already, or broken.
+ * @return WARP_ERROR_INVALID_ARGUMENT when the stream is not being captured; WARP_ERROR_ILLEGAL_IN_CAPTURE when the
+ *     library began the capture or has taken note of it already, and when it is broken; WARP_ERROR_NOT_SUPPORTED for
+ *     the CPU, and with drivers before 12.3.
  */
 warp_status warp_capture_adopt(warp_stream *stream, uint32_t flags);
 
@@ -1643,17 +1654,19 @@ warp_status warp_capture_adopt(warp_stream *stream, uint32_t flags);
  * this fails the capture is gone all the same, unless the message says that it goes on: the stream is an ordinary one
  * again, blocks allocated in the capture never come into being and can be freed, and the next capture works.
  *
- * @param stream  the stream that the capture began on; NULL for the current one of the default device.
- * @param out  the graph, to be given back with warp_graph_release(); NULL for a capture that was adopted, which other
- *     code ends after this call, or that was captured into a graph of the caller's.
- * @return WARP_ERROR_INVALID_ARGUMENT without a capture, and on a stream that only takes part in one;
- *     WARP_ERROR_ILLEGAL_IN_CAPTURE on another thread than the one that began it (it goes on), and for a capture that
- *     other code broke.
+ * @param stream  the stream that the capture began on; NULL for the current one of the default device. The capture may
+ *     be paused.
+ * @param out  where the graph is put, to be given back with warp_graph_release(); not NULL. What is put there is NULL
+ *     for a capture that was adopted, which other code ends after this call, and for one into a graph of the caller's.
+ * @return WARP_ERROR_INVALID_ARGUMENT without a capture, on a stream that only takes part in one, and when `out` is NULL
+ *     (it goes on); WARP_ERROR_ILLEGAL_IN_CAPTURE on another thread than the one that began it (it goes on), and for a
+ *     capture that other code broke; WARP_ERROR_NOT_SUPPORTED for the CPU.
  */
 warp_status warp_capture_end(warp_stream *stream, warp_graph **out);
 
 /**
- * Gives up the capture that began on the stream. Blocks allocated in it never come into being and can be freed.
+ * Gives up the capture that began on the stream, paused or not. Streams are ordinary ones again. Blocks allocated in it
+ * never come into being, and are still to be freed.
  *
  * @param stream  the stream that the capture began on; NULL for the current one of the default device.
  * @return As warp_capture_end(); WARP_ERROR_INVALID_ARGUMENT for a capture that was adopted.
@@ -1661,8 +1674,9 @@ warp_status warp_capture_end(warp_stream *stream, warp_graph **out);
 warp_status warp_capture_abandon(warp_stream *stream);
 
 /**
- * Stops capturing for a while: what is put on the stream runs. Streams that take part and were not joined are joined
- * first, and do not take part afterwards. Blocks of the capture that are freed meanwhile are freed in the graph.
+ * Stops capturing for a while: what is put on the stream runs, and must not use blocks of the capture. Streams that take
+ * part and were not joined are joined first, and do not take part afterwards. Blocks of the capture that are freed
+ * meanwhile are freed in the graph. Events recorded before the pause cannot be waited for after it.
  *
  * @param stream  the stream that the capture began on; NULL for the current one of the default device.
  * @return As warp_capture_end(); WARP_ERROR_ILLEGAL_IN_CAPTURE when it is paused already; WARP_ERROR_NOT_SUPPORTED for
@@ -1671,17 +1685,17 @@ warp_status warp_capture_abandon(warp_stream *stream);
 warp_status warp_capture_pause(warp_stream *stream);
 
 /**
- * Goes on with a paused capture, behind what was recorded before.
+ * Goes on with a paused capture, behind all that was recorded before. When it fails the capture is still paused.
  *
  * @param stream  the stream that the capture began on; NULL for the current one of the default device.
- * @return WARP_ERROR_ILLEGAL_IN_CAPTURE when it is not paused.
+ * @return As warp_capture_end(); WARP_ERROR_ILLEGAL_IN_CAPTURE when it is not paused.
  */
 warp_status warp_capture_resume(warp_stream *stream);
 
 /**
- * Tells whether and how a stream is captured. Does no harm to a capture, of any thread.
+ * Tells whether and how a stream is captured. Does no harm to a capture, and may be asked by any thread.
  *
- * @param stream  the stream; NULL for the current one of the default device.
+ * @param stream  the stream, also of the CPU, which is never captured; NULL for the current one of the default device.
  * @param out  filled as far as its struct_size goes.
  * @return WARP_ERROR_ILLEGAL_IN_CAPTURE for the legacy default stream while a blocking stream of its device is captured.
  */
@@ -1705,7 +1719,9 @@ typedef struct warp_graph_info {
     size_t struct_size;
     /** The device that it was captured on; NULL when that is no longer in the table. */
     warp_device *device;
-    /** The CUgraph. It is this library's to destroy. */
+    /**
+     * The CUgraph, for other code to look into or to copy. It is this library's to destroy, and not to be changed.
+     */
     void *native_graph;
     /** The CUgraphExec; NULL before the first launch. It is this library's to destroy. */
     void *native_exec;
@@ -1713,54 +1729,58 @@ typedef struct warp_graph_info {
     uint64_t id;
     /** Blocks that its capture allocated and that are not freed yet. */
     uint64_t block_count;
-    /** Was it launched? */
+    /** Was it launched with warp_graph_launch()? */
     uint8_t is_launched;
 } warp_graph_info;
 
 /**
- * What graphs hold of a GPU's memory, in bytes. Memory that is not in use any more is held for the next runs until it
- * is trimmed.
+ * What graphs hold of a GPU's memory, in bytes, as the driver rounds them up. Memory that is not in use any more is held
+ * for the next runs until it is trimmed.
  */
 typedef struct warp_graph_memory_info {
     /** sizeof(warp_graph_memory_info), set by the caller. */
     size_t struct_size;
-    /** Bytes that are associated with graphs now. */
+    /** Bytes that runs of graphs, and blocks that outlive their captures, use now. */
     uint64_t used;
     /** The most of that since the last reset. */
     uint64_t used_high;
-    /** Bytes that are reserved for graphs now. */
+    /** Bytes that graphs hold now, in use or not. */
     uint64_t reserved;
     /** The most of that since the last reset. */
     uint64_t reserved_high;
 } warp_graph_memory_info;
 
 /**
- * Runs a graph in the order of a stream. The first launch makes it ready for that, which takes longer. On a stream that
- * is being captured the graph becomes a part of that capture. Runs of one graph never overlap. Any thread.
+ * Runs a graph in the order of a stream, without waiting. Blocks that outlive its capture are made anew, and can be used by
+ * work behind the launch. The first launch makes the graph ready, which takes longer. On a stream that is being captured
+ * a copy of the graph becomes a part of that capture. Runs of one graph never overlap. Any thread; on a captured stream
+ * the one that captures.
  *
  * @param graph  the graph.
- * @param stream  a stream of its device; NULL for the current one.
- * @return WARP_ERROR_INVALID_ARGUMENT for a stream of another device; WARP_ERROR_ILLEGAL_IN_CAPTURE on a stream that
- *     is captured, for a graph that allocates (the capture goes on); WARP_ERROR_OUT_OF_MEMORY when its memory cannot be
- *     made, after waiting for frees that are pending: nothing ran.
+ * @param stream  a stream of its device; NULL for the current one of that.
+ * @return WARP_ERROR_INVALID_ARGUMENT for a stream of another device, and on a stream that another thread captures;
+ *     WARP_ERROR_ILLEGAL_IN_CAPTURE on a stream that is captured, for a graph that allocates (the capture goes on);
+ *     WARP_ERROR_OUT_OF_MEMORY when its memory cannot be made, after waiting for frees that are pending: nothing ran.
  */
 warp_status warp_graph_launch(warp_graph *graph, warp_stream *stream);
 
 /**
  * Has the graph keep a block of this library: when it is freed, it is given back only when the graph is released and no
  * run of it goes on. For what kernels use that the caller launched in the capture; while the capture goes on,
- * warp_pointer_record_stream() does the same.
+ * warp_pointer_record_stream() does the same. Once is enough, and blocks that the graph's own capture allocated need it
+ * not. Any thread.
  *
  * @param graph  the graph.
- * @param ptr  any address in the block.
+ * @param ptr  any address in the block, which is still the caller's to free.
  * @return WARP_ERROR_UNKNOWN_POINTER for an address that is in no live block.
  */
 warp_status warp_graph_retain(warp_graph *graph, const void *ptr);
 
 /**
  * Has the graph keep the memory of an array, wrapped memory with a deleter included: the deleter is called, or the
- * block given back, when the graph is released, no run of it goes on and the array is released. The array's handle is
- * still the caller's to release.
+ * block given back, when the graph is released, no run of it goes on and the array is released, on whichever thread finds
+ * that out. The array's handle is still the caller's to release. Memory that was wrapped without a deleter is the
+ * caller's to keep. Any thread.
  *
  * @param graph  the graph.
  * @param array  the array.
@@ -1769,15 +1789,17 @@ warp_status warp_graph_retain(warp_graph *graph, const void *ptr);
 warp_status warp_graph_retain_array(warp_graph *graph, const warp_array *array);
 
 /**
- * Gives a graph back. The handle is stale at once; runs go on to their end, and blocks that its capture allocated and
- * that are not freed stay as they are. Does not wait. Any thread, also while something is captured.
+ * Gives a graph back. The handle is stale at once; runs go on to their end, and what the graph keeps is given back after
+ * the last one, by a later call that looks. Blocks that its capture allocated and that are not freed stay the caller's, to
+ * use if the graph was launched, and to free. Does not wait. Any thread, also while something is captured.
  *
  * @param graph  a graph; NULL does nothing.
+ * @return WARP_ERROR_INVALID_HANDLE for one that was released.
  */
 warp_status warp_graph_release(warp_graph *graph);
 
 /**
- * Describes a graph. Cheap.
+ * Describes a graph. Cheap. Any thread.
  *
  * @param graph  the graph.
  * @param out  filled as far as its struct_size goes.
@@ -1785,24 +1807,29 @@ warp_status warp_graph_release(warp_graph *graph);
 warp_status warp_graph_get_info(const warp_graph *graph, warp_graph_info *out);
 
 /**
- * Asks what graphs, of anybody in the process, hold of a GPU's memory. It is apart from that of the pools.
+ * Asks the driver what graphs, of anybody in the process, hold of a GPU's memory. It is apart from that of the pools, and
+ * warp_statistics_get() counts only the blocks that are not freed. Any thread, also while something is captured.
  *
  * @param device  a CUDA device; NULL for the default.
  * @param out  filled as far as its struct_size goes.
+ * @return WARP_ERROR_INVALID_ARGUMENT for the CPU.
  */
 warp_status warp_graph_query_memory(warp_device *device, warp_graph_memory_info *out);
 
 /**
- * Gives back what graphs hold of a GPU's memory and neither a run nor a block uses.
+ * Gives back what graphs hold of a GPU's memory and neither a run nor a block uses. Running out of memory does that too.
+ * Any thread, also while something is captured.
  *
  * @param device  a CUDA device; NULL for the default.
+ * @return WARP_ERROR_INVALID_ARGUMENT for the CPU.
  */
 warp_status warp_graph_trim_memory(warp_device *device);
 
 /**
- * Brings the high marks of graph memory down to what is so now.
+ * Brings the high marks of graph memory down to what is so now, for all that ask in the process. Any thread.
  *
  * @param device  a CUDA device; NULL for the default.
+ * @return WARP_ERROR_INVALID_ARGUMENT for the CPU.
  */
 warp_status warp_graph_reset_memory_high(warp_device *device);
 

@@ -7,12 +7,17 @@
 //! launched, and is freed like any other block, before or after the graph is released.
 //!
 //! Nothing of this library breaks a capture. What cannot be recorded (plain, managed and page-locked memory, waiting,
-//! queries) is refused with WARP_ERROR_ILLEGAL_IN_CAPTURE before the driver sees it, and the capture goes on. Other
-//! threads allocate, free and query as usual, in every mode; what cannot be done before the end of a capture is done
-//! afterwards, however it ends.
+//! queries) is refused with WARP_ERROR_ILLEGAL_IN_CAPTURE before the driver sees it, and the capture goes on. Work of the
+//! CPU is not recorded: it happens at once.
+//!
+//! Only the thread that captures puts work on the streams of its capture. Other threads allocate, free and query on other
+//! streams as usual, in every mode, and may free blocks of the capture; what cannot be done before the end of a capture is
+//! done afterwards, however it ends. A device's default stream is every thread's, so a stream of one's own is captured.
 //!
 //! A graph keeps what calls of this library recorded: blocks that are freed meanwhile are given back when the graph, and
-//! every run of it, is gone. What kernels use that the caller launches is the caller's to name: warp_graph_retain().
+//! every run of it, is gone. What kernels use that the caller launches is the caller's to name: warp_graph_retain(). Host
+//! memory is recorded by its address and read or written by every run: where it is no block of this library, it is the
+//! caller's to keep.
 
 use super::boundary::{Grows, flags, guard, opaque, options, out, out_struct};
 use super::graph::warp_graph;
@@ -23,14 +28,15 @@ use crate::error::{Result, fail};
 use crate::{alloc, runtime};
 use std::ffi::c_void;
 
-/// Which calls are forbidden while a capture goes on. Calls of this library are made so that no mode forbids them.
+/// Whose calls break a capture, of those that the driver counts as unsafe, such as plain allocations. That is about calls
+/// of other code: those of this library break none, in any mode.
 pub type warp_capture_mode = i32;
 
-/// Unsafe calls of any thread are forbidden.
+/// Those of any thread.
 pub const WARP_CAPTURE_GLOBAL: warp_capture_mode = 0;
-/// Unsafe calls of the capturing thread are forbidden. What is usually wanted.
+/// Those of the capturing thread. What is usually wanted.
 pub const WARP_CAPTURE_THREAD_LOCAL: warp_capture_mode = 1;
-/// None are, and another thread may end the capture.
+/// Nobody's. Another thread may end the capture, pause it or give it up.
 pub const WARP_CAPTURE_RELAXED: warp_capture_mode = 2;
 
 const _: () = {
@@ -49,10 +55,10 @@ pub const WARP_CAPTURE_NO_ALLOCATIONS: u32 = 1;
 pub struct warp_capture_options {
     /// sizeof(warp_capture_options), set by the caller.
     pub struct_size: usize,
-    /// A CUgraph to capture into, which stays the caller's, such as the body of a conditional node; NULL for a graph of
-    /// the capture's own.
+    /// A CUgraph to capture into, such as the body of a conditional node, beside what is in it. It stays the caller's, and
+    /// has to stay until the capture has ended. NULL for a graph of the capture's own.
     pub native_graph: *mut c_void,
-    /// WARP_CAPTURE_… bits.
+    /// WARP_CAPTURE_NO_ALLOCATIONS or 0.
     pub flags: u32,
     /// Zero.
     pub reserved: u32,
@@ -82,15 +88,15 @@ pub const WARP_CAPTURE_STATE_PAUSED: warp_capture_state = 3;
 pub struct warp_capture_info {
     /// sizeof(warp_capture_info), set by the caller.
     pub struct_size: usize,
-    /// The driver's number of the capture, and of the graph that comes of it; 0 for none.
+    /// The driver's number of the capture, and of the graph that comes of it; 0 for none. A pause does not change it.
     pub id: u64,
     /// Id of the stream that it began on, where it is ended; 0 when the library does not know it.
     pub origin_stream_id: u64,
-    /// Is it, or is it not?
+    /// WARP_CAPTURE_STATE_…
     pub state: warp_capture_state,
     /// The mode; -1 for captures that other code began.
     pub mode: warp_capture_mode,
-    /// Was it begun by warp_capture_begin()?
+    /// Was it begun by warp_capture_begin() or warp_capture_begin_with()?
     pub is_owned: u8,
 }
 
@@ -110,11 +116,12 @@ fn mode_of(mode: warp_capture_mode) -> Result<CaptureMode> {
     }
 }
 
-/// Begins to capture a stream. Streams that wait for its work take part in the capture from then on. It is ended on
-/// the same stream and, unless it is relaxed, by the same thread.
+/// Begins to capture a stream, on the calling thread. Streams that wait for its work take part in the capture from then
+/// on. It is ended on the same stream and, unless it is relaxed, by the same thread.
 ///
-/// @param stream  a stream of a GPU, not the legacy default stream; NULL for the current one of the default device.
-/// @param mode  WARP_CAPTURE_…
+/// @param stream  a stream of a GPU, not the legacy default stream; it is not released before the end. NULL for the
+///     current one of the default device.
+/// @param mode  WARP_CAPTURE_GLOBAL, _THREAD_LOCAL or _RELAXED.
 /// @return WARP_ERROR_ILLEGAL_IN_CAPTURE when the stream is captured already or its capture is paused;
 ///     WARP_ERROR_INVALID_ARGUMENT for an unknown mode and the legacy stream; WARP_ERROR_NOT_SUPPORTED for the CPU, and
 ///     with drivers before 12.3.
@@ -133,8 +140,8 @@ pub unsafe extern "C" fn warp_capture_begin(
 
 /// As warp_capture_begin(), with options.
 ///
-/// @param stream  a stream of a GPU, not the legacy default stream; NULL for the current one of the default device.
-/// @param mode  WARP_CAPTURE_…
+/// @param stream  as for warp_capture_begin().
+/// @param mode  WARP_CAPTURE_GLOBAL, _THREAD_LOCAL or _RELAXED.
 /// @param options  how it should be; NULL for the defaults.
 /// @return As warp_capture_begin(); WARP_ERROR_INVALID_ARGUMENT for unknown flags.
 #[unsafe(no_mangle)]
@@ -157,15 +164,17 @@ pub unsafe extern "C" fn warp_capture_begin_with(
     })
 }
 
-/// Takes note of a capture that other code began on the stream and will end, so that warp_capture_end() can tell the
-/// library that it is about to. Without it the library takes note at the first allocation or copy in the capture.
-/// The graph stays the other code's: it launches and destroys it, and blocks of its memory are given back when it has.
-/// To be called by the thread that captures.
+/// Takes note of a capture that other code began on the stream. To be called by the thread that captures, right after the
+/// begin; warp_capture_end() is then called right before the other code ends the capture, so that blocks of the capture
+/// that other threads freed are freed in the graph. Without this call the library takes note at the first allocation, fill
+/// or copy in the capture, and such blocks are held until the graph is gone. The graph stays the other code's: it
+/// launches and destroys it, and blocks of its memory are given back when it has.
 ///
 /// @param stream  a stream that is being captured; NULL for the current one of the default device.
 /// @param flags  WARP_CAPTURE_NO_ALLOCATIONS or 0.
-/// @return WARP_ERROR_INVALID_ARGUMENT when the stream is not being captured; WARP_ERROR_ILLEGAL_IN_CAPTURE when its
-///     capture is known already, or broken.
+/// @return WARP_ERROR_INVALID_ARGUMENT when the stream is not being captured; WARP_ERROR_ILLEGAL_IN_CAPTURE when the
+///     library began the capture or has taken note of it already, and when it is broken; WARP_ERROR_NOT_SUPPORTED for
+///     the CPU, and with drivers before 12.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_capture_adopt(stream: *mut warp_stream, flags: u32) -> warp_status {
     guard(|| {
@@ -179,12 +188,13 @@ pub unsafe extern "C" fn warp_capture_adopt(stream: *mut warp_stream, flags: u32
 /// this fails the capture is gone all the same, unless the message says that it goes on: the stream is an ordinary one
 /// again, blocks allocated in the capture never come into being and can be freed, and the next capture works.
 ///
-/// @param stream  the stream that the capture began on; NULL for the current one of the default device.
-/// @param out  the graph, to be given back with warp_graph_release(); NULL for a capture that was adopted, which other
-///     code ends after this call, or that was captured into a graph of the caller's.
-/// @return WARP_ERROR_INVALID_ARGUMENT without a capture, and on a stream that only takes part in one;
-///     WARP_ERROR_ILLEGAL_IN_CAPTURE on another thread than the one that began it (it goes on), and for a capture that
-///     other code broke.
+/// @param stream  the stream that the capture began on; NULL for the current one of the default device. The capture may
+///     be paused.
+/// @param out  where the graph is put, to be given back with warp_graph_release(); not NULL. What is put there is NULL
+///     for a capture that was adopted, which other code ends after this call, and for one into a graph of the caller's.
+/// @return WARP_ERROR_INVALID_ARGUMENT without a capture, on a stream that only takes part in one, and when `out` is NULL
+///     (it goes on); WARP_ERROR_ILLEGAL_IN_CAPTURE on another thread than the one that began it (it goes on), and for a
+///     capture that other code broke; WARP_ERROR_NOT_SUPPORTED for the CPU.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_capture_end(
     stream: *mut warp_stream,
@@ -203,7 +213,8 @@ pub unsafe extern "C" fn warp_capture_end(
     })
 }
 
-/// Gives up the capture that began on the stream. Blocks allocated in it never come into being and can be freed.
+/// Gives up the capture that began on the stream, paused or not. Streams are ordinary ones again. Blocks allocated in it
+/// never come into being, and are still to be freed.
 ///
 /// @param stream  the stream that the capture began on; NULL for the current one of the default device.
 /// @return As warp_capture_end(); WARP_ERROR_INVALID_ARGUMENT for a capture that was adopted.
@@ -217,8 +228,9 @@ pub unsafe extern "C" fn warp_capture_abandon(stream: *mut warp_stream) -> warp_
     })
 }
 
-/// Stops capturing for a while: what is put on the stream runs. Streams that take part and were not joined are joined
-/// first, and do not take part afterwards. Blocks of the capture that are freed meanwhile are freed in the graph.
+/// Stops capturing for a while: what is put on the stream runs, and must not use blocks of the capture. Streams that take
+/// part and were not joined are joined first, and do not take part afterwards. Blocks of the capture that are freed
+/// meanwhile are freed in the graph. Events recorded before the pause cannot be waited for after it.
 ///
 /// @param stream  the stream that the capture began on; NULL for the current one of the default device.
 /// @return As warp_capture_end(); WARP_ERROR_ILLEGAL_IN_CAPTURE when it is paused already; WARP_ERROR_NOT_SUPPORTED for
@@ -233,18 +245,18 @@ pub unsafe extern "C" fn warp_capture_pause(stream: *mut warp_stream) -> warp_st
     })
 }
 
-/// Goes on with a paused capture, behind what was recorded before.
+/// Goes on with a paused capture, behind all that was recorded before. When it fails the capture is still paused.
 ///
 /// @param stream  the stream that the capture began on; NULL for the current one of the default device.
-/// @return WARP_ERROR_ILLEGAL_IN_CAPTURE when it is not paused.
+/// @return As warp_capture_end(); WARP_ERROR_ILLEGAL_IN_CAPTURE when it is not paused.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_capture_resume(stream: *mut warp_stream) -> warp_status {
     guard(|| capture::resume(&named_or_current(stream)?))
 }
 
-/// Tells whether and how a stream is captured. Does no harm to a capture, of any thread.
+/// Tells whether and how a stream is captured. Does no harm to a capture, and may be asked by any thread.
 ///
-/// @param stream  the stream; NULL for the current one of the default device.
+/// @param stream  the stream, also of the CPU, which is never captured; NULL for the current one of the default device.
 /// @param out  filled as far as its struct_size goes.
 /// @return WARP_ERROR_ILLEGAL_IN_CAPTURE for the legacy default stream while a blocking stream of its device is captured.
 #[unsafe(no_mangle)]

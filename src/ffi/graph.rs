@@ -30,7 +30,7 @@ pub struct warp_graph_info {
     pub struct_size: usize,
     /// The device that it was captured on; NULL when that is no longer in the table.
     pub device: *mut warp_device,
-    /// The CUgraph. It is this library's to destroy.
+    /// The CUgraph, for other code to look into or to copy. It is this library's to destroy, and not to be changed.
     pub native_graph: *mut c_void,
     /// The CUgraphExec; NULL before the first launch. It is this library's to destroy.
     pub native_exec: *mut c_void,
@@ -38,7 +38,7 @@ pub struct warp_graph_info {
     pub id: u64,
     /// Blocks that its capture allocated and that are not freed yet.
     pub block_count: u64,
-    /// Was it launched?
+    /// Was it launched with warp_graph_launch()?
     pub is_launched: u8,
 }
 
@@ -48,18 +48,18 @@ unsafe impl Grows for warp_graph_info {
     const NAME: &'static str = "warp_graph_info";
 }
 
-/// What graphs hold of a GPU's memory, in bytes. Memory that is not in use any more is held for the next runs until it
-/// is trimmed.
+/// What graphs hold of a GPU's memory, in bytes, as the driver rounds them up. Memory that is not in use any more is held
+/// for the next runs until it is trimmed.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct warp_graph_memory_info {
     /// sizeof(warp_graph_memory_info), set by the caller.
     pub struct_size: usize,
-    /// Bytes that are associated with graphs now.
+    /// Bytes that runs of graphs, and blocks that outlive their captures, use now.
     pub used: u64,
     /// The most of that since the last reset.
     pub used_high: u64,
-    /// Bytes that are reserved for graphs now.
+    /// Bytes that graphs hold now, in use or not.
     pub reserved: u64,
     /// The most of that since the last reset.
     pub reserved_high: u64,
@@ -76,14 +76,16 @@ fn found(graph: *const warp_graph) -> Result<Entered<Graph>> {
     capture::enter(handle(graph))
 }
 
-/// Runs a graph in the order of a stream. The first launch makes it ready for that, which takes longer. On a stream that
-/// is being captured the graph becomes a part of that capture. Runs of one graph never overlap. Any thread.
+/// Runs a graph in the order of a stream, without waiting. Blocks that outlive its capture are made anew, and can be used by
+/// work behind the launch. The first launch makes the graph ready, which takes longer. On a stream that is being captured
+/// a copy of the graph becomes a part of that capture. Runs of one graph never overlap. Any thread; on a captured stream
+/// the one that captures.
 ///
 /// @param graph  the graph.
-/// @param stream  a stream of its device; NULL for the current one.
-/// @return WARP_ERROR_INVALID_ARGUMENT for a stream of another device; WARP_ERROR_ILLEGAL_IN_CAPTURE on a stream that
-///     is captured, for a graph that allocates (the capture goes on); WARP_ERROR_OUT_OF_MEMORY when its memory cannot be
-///     made, after waiting for frees that are pending: nothing ran.
+/// @param stream  a stream of its device; NULL for the current one of that.
+/// @return WARP_ERROR_INVALID_ARGUMENT for a stream of another device, and on a stream that another thread captures;
+///     WARP_ERROR_ILLEGAL_IN_CAPTURE on a stream that is captured, for a graph that allocates (the capture goes on);
+///     WARP_ERROR_OUT_OF_MEMORY when its memory cannot be made, after waiting for frees that are pending: nothing ran.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_graph_launch(graph: *mut warp_graph, stream: *mut warp_stream) -> warp_status {
     guard(|| {
@@ -95,10 +97,11 @@ pub unsafe extern "C" fn warp_graph_launch(graph: *mut warp_graph, stream: *mut 
 
 /// Has the graph keep a block of this library: when it is freed, it is given back only when the graph is released and no
 /// run of it goes on. For what kernels use that the caller launched in the capture; while the capture goes on,
-/// warp_pointer_record_stream() does the same.
+/// warp_pointer_record_stream() does the same. Once is enough, and blocks that the graph's own capture allocated need it
+/// not. Any thread.
 ///
 /// @param graph  the graph.
-/// @param ptr  any address in the block.
+/// @param ptr  any address in the block, which is still the caller's to free.
 /// @return WARP_ERROR_UNKNOWN_POINTER for an address that is in no live block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_graph_retain(graph: *mut warp_graph, ptr: *const c_void) -> warp_status {
@@ -106,8 +109,9 @@ pub unsafe extern "C" fn warp_graph_retain(graph: *mut warp_graph, ptr: *const c
 }
 
 /// Has the graph keep the memory of an array, wrapped memory with a deleter included: the deleter is called, or the
-/// block given back, when the graph is released, no run of it goes on and the array is released. The array's handle is
-/// still the caller's to release.
+/// block given back, when the graph is released, no run of it goes on and the array is released, on whichever thread finds
+/// that out. The array's handle is still the caller's to release. Memory that was wrapped without a deleter is the
+/// caller's to keep. Any thread.
 ///
 /// @param graph  the graph.
 /// @param array  the array.
@@ -120,10 +124,12 @@ pub unsafe extern "C" fn warp_graph_retain_array(
     guard(|| array::retain(&found(graph)?, &*found_array(array)?))
 }
 
-/// Gives a graph back. The handle is stale at once; runs go on to their end, and blocks that its capture allocated and
-/// that are not freed stay as they are. Does not wait. Any thread, also while something is captured.
+/// Gives a graph back. The handle is stale at once; runs go on to their end, and what the graph keeps is given back after
+/// the last one, by a later call that looks. Blocks that its capture allocated and that are not freed stay the caller's, to
+/// use if the graph was launched, and to free. Does not wait. Any thread, also while something is captured.
 ///
 /// @param graph  a graph; NULL does nothing.
+/// @return WARP_ERROR_INVALID_HANDLE for one that was released.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_graph_release(graph: *mut warp_graph) -> warp_status {
     guard(|| {
@@ -136,7 +142,7 @@ pub unsafe extern "C" fn warp_graph_release(graph: *mut warp_graph) -> warp_stat
     })
 }
 
-/// Describes a graph. Cheap.
+/// Describes a graph. Cheap. Any thread.
 ///
 /// @param graph  the graph.
 /// @param out  filled as far as its struct_size goes.
@@ -162,10 +168,12 @@ pub unsafe extern "C" fn warp_graph_get_info(
     })
 }
 
-/// Asks what graphs, of anybody in the process, hold of a GPU's memory. It is apart from that of the pools.
+/// Asks the driver what graphs, of anybody in the process, hold of a GPU's memory. It is apart from that of the pools, and
+/// warp_statistics_get() counts only the blocks that are not freed. Any thread, also while something is captured.
 ///
 /// @param device  a CUDA device; NULL for the default.
 /// @param out  filled as far as its struct_size goes.
+/// @return WARP_ERROR_INVALID_ARGUMENT for the CPU.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_graph_query_memory(
     device: *mut warp_device,
@@ -185,17 +193,20 @@ pub unsafe extern "C" fn warp_graph_query_memory(
     })
 }
 
-/// Gives back what graphs hold of a GPU's memory and neither a run nor a block uses.
+/// Gives back what graphs hold of a GPU's memory and neither a run nor a block uses. Running out of memory does that too.
+/// Any thread, also while something is captured.
 ///
 /// @param device  a CUDA device; NULL for the default.
+/// @return WARP_ERROR_INVALID_ARGUMENT for the CPU.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_graph_trim_memory(device: *mut warp_device) -> warp_status {
     guard(|| self::graph::trim_memory(found_device(device)?))
 }
 
-/// Brings the high marks of graph memory down to what is so now.
+/// Brings the high marks of graph memory down to what is so now, for all that ask in the process. Any thread.
 ///
 /// @param device  a CUDA device; NULL for the default.
+/// @return WARP_ERROR_INVALID_ARGUMENT for the CPU.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_graph_reset_memory_high(device: *mut warp_device) -> warp_status {
     guard(|| self::graph::reset_memory_high(found_device(device)?))

@@ -242,8 +242,8 @@ pub unsafe extern "C" fn warp_alloc_with(
 }
 
 /// Frees a block, on any thread and with any context current, also while something is captured. The memory is used again
-/// only after the work on the stream that it belongs to, and on every stream that the library saw it used on; for other streams see
-/// warp_pointer_record_stream(). Pool memory goes back in stream order without waiting; plain, managed and page-locked
+/// only after the work on the stream that it belongs to, and on every stream that the library saw it used on; for other
+/// streams see warp_pointer_record_stream(). Pool memory goes back in stream order without waiting; plain, managed and page-locked
 /// memory at once when those streams are idle, else later, on a call that looks. A block that was allocated in a capture
 /// is freed by its graph when it is freed in the same capture; else it goes back when nothing of the graph can use it any
 /// more. So does any block that a graph keeps.
@@ -374,8 +374,8 @@ pub unsafe extern "C" fn warp_memory_fill(
 /// host memory is read, or written, before the call returns. The caller orders the copy after what produced the
 /// source.
 ///
-/// On a stream that is captured the copy is recorded: each run of the graph reads and writes the memory anew. The graph
-/// keeps blocks of this library at both ends, host memory included; other memory is the caller's to keep.
+/// On a stream that is captured the copy is recorded: each run of the graph reads and writes the memory anew, pageable
+/// host memory too. The graph keeps blocks of this library at both ends; other memory is the caller's to keep.
 ///
 /// @param dest  where to.
 /// @param src  where from.
