@@ -22,7 +22,9 @@ __attribute__((unused)) static warp_device *device(const char *alias)
 __attribute__((unused)) static const char *alias_of(warp_device *of)
 {
     static char alias[64];
-    warp_device_info info = {.struct_size = sizeof info};
+    warp_device_info info;
+    memset(&info, 0, sizeof info); /* C++ has this header too */
+    info.struct_size = sizeof info;
     CHECK_STATUS(warp_device_get_info(of, &info), WARP_SUCCESS);
     strcpy(alias, info.alias);
     return alias;
