@@ -23,7 +23,7 @@ __attribute__((unused)) static const char *alias_of(warp_device *of)
 {
     static char alias[64];
     warp_device_info info;
-    memset(&info, 0, sizeof info);
+    memset(&info, 0, sizeof info); /* C++ has this header too */
     info.struct_size = sizeof info;
     CHECK_STATUS(warp_device_get_info(of, &info), WARP_SUCCESS);
     strcpy(alias, info.alias);

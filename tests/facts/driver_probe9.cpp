@@ -310,6 +310,20 @@ static void forks()
     finish("event.other_capture.s", s);
     fact("event.destroy_captured", cuEventDestroy(inside));
     // Streams.
+    for (int question = 0; question < 4; question++) {
+        static const char *const names[] = {"flags", "priority", "context", "id"};
+        begin(s);
+        unsigned flags = 0;
+        int priority = 0;
+        CUcontext of = nullptr;
+        unsigned long long id = 0;
+        CUresult code = question == 0   ? cuStreamGetFlags(s, &flags)
+                        : question == 1 ? cuStreamGetPriority(s, &priority)
+                        : question == 2 ? cuStreamGetCtx(s, &of)
+                                        : cuStreamGetId(s, &id);
+        fact((std::string("stream.") + names[question]).c_str(), code);
+        finish((std::string("stream.") + names[question]).c_str(), s);
+    }
     begin(s);
     fork_to(s, t);
     fact("fork.destroy_fork", cuStreamDestroy(t));

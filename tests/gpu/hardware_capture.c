@@ -133,7 +133,8 @@ PROCESS_TEST(what_is_refused_leaves_a_global_capture_alive)
     start();
     for (int blocking = 0; blocking < 2; blocking++) {
         warp_stream *stream = new_stream(gpu(0), blocking ? 0 : WARP_STREAM_NON_BLOCKING);
-        warp_stream *branch = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING), *loose = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+        warp_stream *branch = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+        warp_stream *loose = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
         warp_event *outside = NULL, *inside = NULL;
         warp_graph *graph = NULL;
         warp_alloc_options options = {.struct_size = sizeof options, .stream = stream};

@@ -1,6 +1,6 @@
 /*
- * hardware_capture.h: what the tests of captures, graphs and events on real GPUs share: short ways to call, and looking whether memory
- * came back, which threads of the driver bring about some time after its last use.
+ * hardware_capture.h: what the tests of captures, graphs and events on real GPUs share: short ways to call, and looking whether
+ * memory came back, which threads of the driver bring about some time after its last use.
  */
 #ifndef WARPMEM_TESTS_HARDWARE_CAPTURE_H
 #define WARPMEM_TESTS_HARDWARE_CAPTURE_H
