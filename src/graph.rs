@@ -4,9 +4,10 @@
 use crate::alloc;
 use crate::capture::{self, Graph};
 use crate::device::Device;
-use crate::driver::{Driver, GraphMemory};
+use crate::driver::{Driver, GraphMemory, RawGraph, RawGraphExec};
 use crate::error::{Result, fail};
 use crate::handle::Entered;
+use crate::runtime;
 use crate::stream::Stream;
 
 /// Runs the graph in the order of the stream; on a stream that is captured it becomes a part of what is captured.
@@ -29,10 +30,10 @@ pub fn launch(graph: &Entered<Graph>, stream: &Entered<Stream>) -> Result<()> {
     }
     alloc::poll();
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
-    let first = match graph.launch(driver, stream.native()) {
+    let first = match graph.launch(driver, stream) {
         // The memory of a graph is made when it is launched.
         Err(f) if f.is_out_of_memory() => {
-            alloc::make_room(driver, device, f, || graph.launch(driver, stream.native()))?
+            alloc::make_room(driver, device, f, || graph.launch(driver, stream))?
         }
         launched => launched.map_err(|f| device.error(driver, f).context("the launch of a graph"))?,
     };
@@ -67,6 +68,7 @@ fn record_launch(driver: &'static Driver, graph: &Entered<Graph>, stream: &Enter
     if graph.has_allocated() {
         return Err(refused());
     }
+    capture::share(driver, graph)?;
     match outer.add_child(driver, stream.native(), graph) {
         Ok(true) => Ok(()),
         Ok(false) => fail!(
@@ -78,6 +80,19 @@ fn record_launch(driver: &'static Driver, graph: &Entered<Graph>, stream: &Enter
         Err(f) if f.is_not_supported() => Err(refused().with_driver_code(f.code)),
         Err(f) => Err(device.error(driver, f).context("the launch of a graph in a capture")),
     }
+}
+
+/// The driver's graph and what is launched, for other code to look at and use.
+pub fn natives(graph: &Entered<Graph>) -> Result<(RawGraph, RawGraphExec)> {
+    if !graph.device().is_lost()
+        && let Ok(driver) = runtime::driver()
+    {
+        let device = graph.device();
+        let _context = device.enter(driver)?;
+        let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+        capture::share(driver, graph)?;
+    }
+    Ok(graph.natives())
 }
 
 /// Has the graph keep the block that the address lies in until no run of it can use it.

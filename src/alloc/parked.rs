@@ -437,11 +437,34 @@ fn look_if_time() {
     }
 }
 
+/// Released graphs, held, and the end of their last runs.
+static RUNS: Mutex<VecDeque<(u32, Wait)>> = Mutex::new(VecDeque::new());
+
+/// Looks whether the last runs of released graphs are over.
+#[cold]
+fn look_at_runs(driver: &'static Driver, at_most: usize) {
+    while let Some((graph, last)) = capture::take_ending() {
+        RUNS.lock().push_back((graph, Wait { of: Use::of_run(last), event: None }));
+    }
+    let count = RUNS.lock().len().min(at_most);
+    for _ in 0..count {
+        // Taken out for the look, as blocks are.
+        let Some((graph, wait)) = RUNS.lock().pop_front() else { return };
+        let mut wait = vec![wait];
+        settle_waits(driver, &mut wait);
+        match wait.pop() {
+            Some(wait) => RUNS.lock().push_back((graph, wait)),
+            None => capture::run_ended(graph),
+        }
+    }
+}
+
 #[cold]
 fn look(at_most: usize) {
     let Ok(driver) = runtime::driver() else { return };
     let Ok(_relaxed) = driver.relax_capture() else { return };
     if capture::any_gone() {
+        look_at_runs(driver, at_most);
         capture::settle_gone();
     }
     // Each block is taken out for its look: no lock is held while the driver may wait.

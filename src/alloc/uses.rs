@@ -2,7 +2,7 @@
 //! their own stream only and never appear here.
 
 use super::{HOLDS_STREAM, Kind, LEDGER, OF_GRAPH, PER_THREAD, USED_ELSEWHERE, parked};
-use crate::capture::{self, Graph};
+use crate::capture::{self, Graph, LastRun};
 use crate::error::{Result, error};
 use crate::handle::Entered;
 use crate::ledger::Record;
@@ -26,6 +26,11 @@ impl Use {
     pub fn on(stream: &Entered<Stream>) -> Use {
         let thread = if stream.is_per_thread() { stream::thread_mark() } else { 0 };
         Use { held: stream.hold(), thread }
+    }
+
+    /// The use that the last run of a graph is, with the hold that the graph had.
+    pub fn of_run(run: LastRun) -> Use {
+        Use { held: run.stream, thread: run.thread }
     }
 
     /// The use that a block's own stream is, with the hold that the record has.

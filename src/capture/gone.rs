@@ -2,7 +2,7 @@
 //! where nothing may be called; it is written down there and acted on by the next call that has the time. So is what a graph
 //! kept and lets go of in a call that holds locks: a caller's deleter may call back in.
 
-use super::graph::{Graph, Keep};
+use super::graph::{Graph, Keep, LastRun};
 use super::{GRAPHS, OPEN};
 use crate::driver::{Driver, Failure, RawGraph};
 use crate::handle::Entered;
@@ -14,15 +14,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 static GONE: SegQueue<u32> = SegQueue::new();
 /// What nothing of a graph uses any more.
 static LEFT: SegQueue<Box<dyn Keep>> = SegQueue::new();
-/// How much there is of both.
+/// How much there is of all that is to be looked at here.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// Has the news of the graph told. The graph is held until then.
+/// Released graphs, held, whose last run may go on.
+static ENDING: SegQueue<(u32, LastRun)> = SegQueue::new();
+
+/// Has the news of the graph told. The graph is held until then. It costs each launch a microsecond or two: for graphs that
+/// may run without being launched here.
 pub fn watch(driver: &Driver, graph: &Entered<Graph>, native: RawGraph) -> Result<(), Failure> {
     let held = graph.hold();
+    graph.await_news(true);
     let data = std::ptr::without_provenance_mut(held as usize);
     driver.tell_when_gone(native, data, told).map_err(|(failure, is_told)| {
         if !is_told {
+            graph.await_news(false);
             // SAFETY: nobody will be told, so the hold is still this function's.
             unsafe { GRAPHS.release_hold(held) };
         }
@@ -41,6 +47,32 @@ pub fn leave(kept: Box<dyn Keep>) {
     COUNT.fetch_add(1, Ordering::Release);
 }
 
+/// A graph was released whose last run may go on: somebody has to look.
+///
+/// # Safety
+/// The graph is in its slot, and stays there for the length of the call.
+pub unsafe fn run_ends(graph: u32, last: LastRun) {
+    // SAFETY: the caller's promise.
+    unsafe { GRAPHS.hold_again(graph) };
+    ENDING.push((graph, last));
+    COUNT.fetch_add(1, Ordering::Release);
+}
+
+/// A released graph whose last run is to be waited for; its hold and that of the run's stream are the taker's.
+pub fn take_ending() -> Option<(u32, LastRun)> {
+    ENDING.pop()
+}
+
+/// The last run of a graph from `take_ending` is over.
+pub fn run_ended(held: u32) {
+    COUNT.fetch_sub(1, Ordering::AcqRel);
+    // SAFETY: the taker had the hold, and gives it to this.
+    unsafe {
+        GRAPHS.held(held).run_ended();
+        GRAPHS.release_hold(held);
+    }
+}
+
 /// Whether there is news. One load, for calls that are made often.
 #[inline]
 pub fn any_gone() -> bool {
@@ -54,7 +86,7 @@ pub fn settle_gone() {
         COUNT.fetch_sub(1, Ordering::AcqRel);
         // SAFETY: the news has a hold, given back below.
         let graph = unsafe { GRAPHS.held(held) };
-        graph.has_gone();
+        graph.news_came();
         if !graph.is_ours() {
             // Nobody else closes what this library only watched.
             let handle = GRAPHS.handle_of(held);

@@ -4,13 +4,13 @@
 use super::{gone, order};
 use crate::device::Device;
 use crate::driver::{CaptureMode, Dependency, Driver, Failure, RawGraph, RawGraphExec, RawNode, RawStream};
-use crate::handle::{Object, Tag};
+use crate::handle::{Entered, Object, Tag};
 use crate::log::{self, log};
 use crate::runtime;
-use crate::stream;
+use crate::stream::{self, Stream};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 /// Something that must stay for as long as a graph, or a run of it, may use it.
 pub trait Keep: Send {
@@ -89,15 +89,41 @@ pub struct Graph {
     native_id: AtomicU64,
     /// How often it was paused.
     pauses: AtomicU32,
+    /// Its slot.
+    index: AtomicU32,
     pub origin: Origin,
     launched: AtomicBool,
     /// Other code has its native handle, or another graph a copy of it: it may run without being launched here.
-    shown: AtomicBool,
+    shared: AtomicBool,
     allocated: AtomicBool,
+    released: AtomicBool,
+    /// What is to be waited for after the release: `RUN`, `NEWS`.
+    awaited: AtomicU8,
     over: AtomicBool,
     /// Held while it is launched: the driver's executables are for one thread at a time.
-    exec: Mutex<Option<RawGraphExec>>,
+    exec: Mutex<Exec>,
     state: Mutex<State>,
+}
+
+/// The end of the last run that was launched here.
+const RUN: u8 = 1;
+/// The driver's news that nothing is left of it.
+const NEWS: u8 = 2;
+
+/// What is launched, and the last launch: a run begins when the one before has ended, so its end is that of all.
+#[derive(Default)]
+struct Exec {
+    ready: Option<RawGraphExec>,
+    last: Option<LastRun>,
+}
+
+/// Where a graph was launched last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LastRun {
+    /// The stream's slot, held.
+    pub stream: u32,
+    /// The mark of the thread whose own default stream it was, else 0.
+    pub thread: u32,
 }
 
 impl State {
@@ -122,25 +148,25 @@ impl Object for Graph {
         if runtime::is_forked() {
             return;
         }
-        let exec = self.exec.lock().take();
+        let Exec { ready, last } = std::mem::take(&mut *self.exec.lock());
+        if let Some(last) = last {
+            self.awaited.fetch_or(RUN, Ordering::AcqRel);
+            // SAFETY: the registry's own hold lasts until this returns.
+            unsafe { gone::run_ends(self.index.load(Ordering::Relaxed), last) };
+        }
+        self.released.store(true, Ordering::Release);
         let native = {
             let mut state = self.state.lock();
-            let native = self.take_native(&mut state);
-            if matches!(state.phase, Phase::Whole(_)) {
-                // It never ran and never will, and stays only to keep its blocks' addresses from being given out again.
-                self.over.store(true, Ordering::Release);
-                state.kept.drain(..).for_each(gone::leave);
-            }
-            native
+            self.take_native(&mut state)
         };
-        // Of a graph that never ran no run will come, and nothing has to wait for the news.
-        if self.device.is_lost() || !self.has_run() {
-            self.has_gone();
-        }
         if !self.device.is_lost()
             && let Ok(driver) = runtime::driver()
         {
-            self.destroy(driver, exec, native);
+            self.destroy(driver, ready, native);
+        }
+        // Of a graph that never ran no run will come.
+        if self.device.is_lost() || self.awaited.load(Ordering::Acquire) == 0 {
+            self.has_gone();
         }
     }
 }
@@ -159,12 +185,15 @@ impl Graph {
             id,
             native_id: AtomicU64::new(id),
             pauses: AtomicU32::new(0),
+            index: AtomicU32::new(0),
             origin,
             launched: AtomicBool::new(false),
-            shown: AtomicBool::new(false),
+            shared: AtomicBool::new(false),
             allocated: AtomicBool::new(false),
+            released: AtomicBool::new(false),
+            awaited: AtomicU8::new(0),
             over: AtomicBool::new(false),
-            exec: Mutex::new(None),
+            exec: Mutex::new(Exec::default()),
             state: Mutex::new(State {
                 phase: Phase::Capturing,
                 blocks: HashMap::new(),
@@ -215,14 +244,55 @@ impl Graph {
         matches!(self.state.lock().phase, Phase::Paused(..))
     }
 
-    /// The driver's graph and what is launched, once captured, for other code; NULL before and where they are not ours.
+    /// Tells it its slot, once it has one.
+    pub fn set_index(&self, index: u32) {
+        self.index.store(index, Ordering::Relaxed);
+    }
+
+    /// The news of it is awaited, or is not to come after all.
+    pub fn await_news(&self, awaited: bool) {
+        if awaited {
+            self.awaited.fetch_or(NEWS, Ordering::AcqRel);
+        } else {
+            self.awaited.fetch_and(!NEWS, Ordering::AcqRel);
+        }
+    }
+
+    /// The driver says that nothing of it is left.
+    pub fn news_came(&self) {
+        if self.origin.ours { self.has_come(NEWS) } else { self.has_gone() }
+    }
+
+    /// Its last run has ended, and there will be no other.
+    pub fn run_ended(&self) {
+        self.has_come(RUN);
+    }
+
+    fn has_come(&self, awaited: u8) {
+        let left = self.awaited.fetch_and(!awaited, Ordering::AcqRel) & !awaited;
+        if left == 0 && self.released.load(Ordering::Acquire) {
+            self.has_gone();
+        }
+    }
+
+    /// Marks it as one that may run without being launched here; gives the native graph if that was not so yet.
+    pub fn share(&self) -> Option<RawGraph> {
+        let Phase::Whole(graph) = self.state.lock().phase else { return None };
+        (!self.shared.swap(true, Ordering::AcqRel)).then_some(graph)
+    }
+
+    /// It is not shared after all.
+    pub fn unshare(&self) {
+        self.shared.store(false, Ordering::Release);
+    }
+
+    /// The driver's graph and what is launched, once captured; NULL before and where they are not ours.
     pub fn natives(&self) -> (RawGraph, RawGraphExec) {
         if runtime::is_forked() {
             // Threads that are not there may hold the locks, and the objects are the parent's.
             return (RawGraph::NULL, RawGraphExec::NULL);
         }
-        self.shown.store(true, Ordering::Release);
-        let exec = self.exec.lock().unwrap_or(RawGraphExec::NULL);
+        let exec = self.exec.lock().ready.unwrap_or(RawGraphExec::NULL);
         match self.state.lock().phase {
             Phase::Whole(graph) => (graph, exec),
             _ => (RawGraph::NULL, exec),
@@ -323,7 +393,7 @@ impl Graph {
 
     /// Whether its memory may exist. What other code launches is not seen.
     fn has_run(&self) -> bool {
-        self.is_launched() || self.shown.load(Ordering::Acquire) || !self.origin.ours || self.origin.borrowed
+        self.is_launched() || self.shared.load(Ordering::Acquire) || !self.origin.ours || self.origin.borrowed
     }
 
     /// Whether its capture is going on and whole, as far as its stream may be asked.
@@ -498,20 +568,31 @@ impl Graph {
     }
 
     /// Launches it; tells whether that was the first time. `None` when it is not ours to launch.
-    pub fn launch(&self, driver: &'static Driver, stream: RawStream) -> Result<Option<bool>, Failure> {
-        let mut exec = self.exec.lock();
-        let ready = match *exec {
-            Some(ready) => ready,
-            None => {
-                let Phase::Whole(graph) = self.state.lock().phase else { return Ok(None) };
-                let made = driver.instantiate(graph)?;
-                // Saves the first launch the way; where it cannot be had the launch pays it.
-                let _ = driver.upload_graph(made, stream);
-                *exec.insert(made)
+    pub fn launch(&self, driver: &'static Driver, stream: &Entered<Stream>) -> Result<Option<bool>, Failure> {
+        // What is let go of may have something to say.
+        log::after(|| {
+            let mut exec = self.exec.lock();
+            let ready = match exec.ready {
+                Some(ready) => ready,
+                None => {
+                    let Phase::Whole(graph) = self.state.lock().phase else { return Ok(None) };
+                    let made = driver.instantiate(graph)?;
+                    // Saves the first launch the way; where it cannot be had the launch pays it.
+                    let _ = driver.upload_graph(made, stream.native());
+                    *exec.ready.insert(made)
+                }
+            };
+            driver.launch_graph(ready, stream.native())?;
+            let thread = if stream.is_per_thread() { stream::thread_mark() } else { 0 };
+            if exec.last != Some(LastRun { stream: stream.index(), thread }) {
+                let before = exec.last.replace(LastRun { stream: stream.hold(), thread });
+                if let Some(before) = before {
+                    // SAFETY: the last run had the hold, and is that no more.
+                    unsafe { stream::release_hold(before.stream) };
+                }
             }
-        };
-        driver.launch_graph(ready, stream)?;
-        Ok(Some(!self.launched.swap(true, Ordering::AcqRel)))
+            Ok(Some(!self.launched.swap(true, Ordering::AcqRel)))
+        })
     }
 
     /// Puts a copy of another graph behind what the stream, which takes part in this capture, stands behind. False when
@@ -526,7 +607,6 @@ impl Graph {
         let Some(info) = driver.capture_info(stream)? else { return Ok(false) };
         let after: Vec<_> = info.frontier.iter().map(|d| d.node).collect();
         let node = driver.add_child_node(info.graph, &after, graph)?;
-        child.shown.store(true, Ordering::Release);
         driver.set_frontier(stream, &[Dependency::on(node)])?;
         Ok(true)
     }

@@ -6,8 +6,8 @@ mod graph;
 mod order;
 
 pub use crate::driver::{CaptureMode, RawGraph};
-pub use gone::{any_gone, settle_gone};
-pub use graph::{Freed, Graph, Keep};
+pub use gone::{any_gone, run_ended, settle_gone, take_ending};
+pub use graph::{Freed, Graph, Keep, LastRun};
 
 use crate::device::Device;
 use crate::driver::{CaptureInfo, Driver, Failure, RawStream};
@@ -156,8 +156,19 @@ fn finish(
     if !graph.is_paused() {
         require_whole(driver, stream, graph)?;
     }
-    let native = graph.end(driver).map_err(|f| device.error(driver, f).context("the end of a capture"))?;
-    gone::watch(driver, graph, native).map_err(|f| device.error(driver, f).context("the end of a capture"))
+    let failed = |f| device.error(driver, f).context("the end of a capture");
+    let native = graph.end(driver).map_err(failed)?;
+    if graph.origin.borrowed { gone::watch(driver, graph, native).map_err(failed) } else { Ok(()) }
+}
+
+/// Before other code gets hold of the native graph, or another graph a copy of it: from then on only the driver knows when
+/// nothing of it runs any more. A context is current, and the thread's capture mode relaxed.
+pub fn share(driver: &'static Driver, graph: &Entered<Graph>) -> Result<()> {
+    let Some(native) = graph.share() else { return Ok(()) };
+    gone::watch(driver, graph, native).map_err(|f| {
+        graph.unshare();
+        graph.device().error(driver, f).context("a graph that is shared")
+    })
 }
 
 /// Gives the capture up: nothing of it ever runs.
@@ -585,6 +596,7 @@ fn register(
     // A graph that cannot be put in gives its hold back when it is dropped.
     let handle = GRAPHS.insert(Graph::new(stream.device(), info.id, origin))?;
     let graph = GRAPHS.enter(handle)?;
+    graph.set_index(graph.index());
     OPEN.write().push(Open {
         graph: handle,
         id: info.id,

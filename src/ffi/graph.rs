@@ -154,7 +154,7 @@ pub unsafe extern "C" fn warp_graph_get_info(
     guard(|| {
         let out = out_struct(out)?;
         let graph = found(graph)?;
-        let (native, exec) = graph.natives();
+        let (native, exec) = self::graph::natives(&graph)?;
         out.put(warp_graph_info {
             struct_size: size_of::<warp_graph_info>(),
             device: opaque(graph.device().handle()),

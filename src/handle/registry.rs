@@ -239,6 +239,16 @@ impl<T: Object> Registry<T> {
         self.slot(index).map_or(0, |slot| slot.word.load(Ordering::Relaxed))
     }
 
+    /// Takes another hold.
+    ///
+    /// # Safety
+    /// The caller has a hold on `held`, or knows of one that lasts for the length of the call.
+    pub unsafe fn hold_again(&self, held: u32) {
+        if let Some(slot) = self.slot(held) {
+            slot.state.fetch_add(HOLD, Ordering::Relaxed);
+        }
+    }
+
     /// Changes the word of an object that the caller is inside of.
     pub fn set_word(&self, index: u32, word: u64) {
         if let Some(slot) = self.slot(index) {
