@@ -1535,9 +1535,10 @@ warp_status warp_array_reinterpret(warp_array *array, warp_dtype dtype, warp_arr
  * queries) is refused with WARP_ERROR_ILLEGAL_IN_CAPTURE before the driver sees it, and the capture goes on. Work of the
  * CPU is not recorded: it happens at once.
  *
- * Only the thread that captures puts work on the streams of its capture. Other threads allocate, free and query on other
- * streams as usual, in every mode, and may free blocks of the capture; what cannot be done before the end of a capture is
- * done afterwards, however it ends. A device's default stream is every thread's, so a stream of one's own is captured.
+ * Only the thread that captures puts work on the streams of its capture, unless it is relaxed: allocations, fills, copies
+ * and launches by others are refused there, since they would not run. On other streams other threads go on as usual, in
+ * every mode, and they may free blocks of the capture; what cannot be done before the end of a capture is done afterwards,
+ * however it ends. A device's default stream is every thread's, so a stream of one's own is captured.
  *
  * A graph keeps what calls of this library recorded: blocks that are freed meanwhile are given back when the graph, and
  * every run of it, is gone. What kernels use that the caller launches is the caller's to name: warp_graph_retain(). Host
@@ -1555,7 +1556,7 @@ typedef int32_t warp_capture_mode;
 #define WARP_CAPTURE_GLOBAL 0
 /** Those of the capturing thread. What is usually wanted. */
 #define WARP_CAPTURE_THREAD_LOCAL 1
-/** Nobody's. Another thread may end the capture, pause it or give it up. */
+/** Nobody's. Other threads may record in the capture, one at a time, and end it, pause it or give it up. */
 #define WARP_CAPTURE_RELAXED 2
 
 /**
@@ -1643,9 +1644,9 @@ warp_status warp_capture_begin_with(warp_stream *stream,
  *
  * @param stream  a stream that is being captured; NULL for the current one of the default device.
  * @param flags  WARP_CAPTURE_NO_ALLOCATIONS or 0.
- * @return WARP_ERROR_INVALID_ARGUMENT when the stream is not being captured; WARP_ERROR_ILLEGAL_IN_CAPTURE when the
- *     library began the capture or has taken note of it already, and when it is broken; WARP_ERROR_NOT_SUPPORTED for
- *     the CPU, and with drivers before 12.3.
+ * @return WARP_SUCCESS also when the library has taken note of it already; WARP_ERROR_INVALID_ARGUMENT when the stream is
+ *     not being captured; WARP_ERROR_ILLEGAL_IN_CAPTURE when the library began the capture, and when it is broken;
+ *     WARP_ERROR_NOT_SUPPORTED for the CPU, and with drivers before 12.3.
  */
 warp_status warp_capture_adopt(warp_stream *stream, uint32_t flags);
 
@@ -1656,11 +1657,11 @@ warp_status warp_capture_adopt(warp_stream *stream, uint32_t flags);
  *
  * @param stream  the stream that the capture began on; NULL for the current one of the default device. The capture may
  *     be paused.
- * @param out  where the graph is put, to be given back with warp_graph_release(); not NULL. What is put there is NULL
- *     for a capture that was adopted, which other code ends after this call, and for one into a graph of the caller's.
+ * @param out  where the graph is put, to be given back with warp_graph_release(). For a capture that was adopted, which
+ *     other code ends after this call, and for one into a graph of the caller's, that is NULL, and so may `out` be.
  * @return WARP_ERROR_INVALID_ARGUMENT without a capture, on a stream that only takes part in one, and when `out` is NULL
  *     (it goes on); WARP_ERROR_ILLEGAL_IN_CAPTURE on another thread than the one that began it (it goes on), and for a
- *     capture that other code broke; WARP_ERROR_NOT_SUPPORTED for the CPU.
+ *     capture that other code broke.
  */
 warp_status warp_capture_end(warp_stream *stream, warp_graph **out);
 

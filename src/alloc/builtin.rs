@@ -210,14 +210,13 @@ fn record_alloc(
     let native = driver
         .alloc_from_pool(order.padded_size(), pool, stream.native())
         .map_err(|f| order.device.error(driver, f).context("an allocation in a capture"))?;
-    let frontier = driver.capture_info(stream.native()).ok().flatten().map(|info| info.frontier);
-    let Some([allocates]) = frontier.as_deref() else {
+    let Some(node) = capture::node_of(driver, stream, native) else {
         let _ = driver.free_async(native, stream.native());
         fail!(DriverError, "the driver does not tell which node of the capture {} allocates", graph.id());
     };
     let (base, flags) = order.place(native);
     let (per_thread, thread) = own_thread(stream);
-    graph.allocated(base, allocates.node);
+    graph.allocated(base, node);
     let record = order
         .record(base, Kind::CudaMempool, NATURAL_ALIGNMENT)
         .with_rule(Rule::GraphFixed as u8)

@@ -359,6 +359,14 @@ impl Block {
             born(self.0.base());
             return Ok(());
         }
+        if capture::is_void(self.0.graph()) {
+            fail!(
+                InvalidArgument,
+                "the block of {} bytes at {:#x} was allocated in a capture that was given up or failed, and never came into being; all that is left is to free it",
+                self.size(),
+                self.base()
+            );
+        }
         fail!(
             InvalidArgument,
             "the block of {} bytes at {:#x} is a graph's that has not been launched: its memory comes into being with the first launch; launch the graph, or record this in the capture that allocated the block",

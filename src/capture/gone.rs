@@ -24,11 +24,11 @@ static ENDING: SegQueue<(u32, LastRun)> = SegQueue::new();
 /// may run without being launched here.
 pub fn watch(driver: &Driver, graph: &Entered<Graph>, native: RawGraph) -> Result<(), Failure> {
     let held = graph.hold();
-    graph.await_news(true);
+    graph.await_end();
     let data = std::ptr::without_provenance_mut(held as usize);
     driver.tell_when_gone(native, data, told).map_err(|(failure, is_told)| {
         if !is_told {
-            graph.await_news(false);
+            graph.has_come();
             // SAFETY: nobody will be told, so the hold is still this function's.
             unsafe { GRAPHS.release_hold(held) };
         }
@@ -68,7 +68,7 @@ pub fn run_ended(held: u32) {
     COUNT.fetch_sub(1, Ordering::AcqRel);
     // SAFETY: the taker had the hold, and gives it to this.
     unsafe {
-        GRAPHS.held(held).run_ended();
+        GRAPHS.held(held).has_come();
         GRAPHS.release_hold(held);
     }
 }
@@ -86,7 +86,7 @@ pub fn settle_gone() {
         COUNT.fetch_sub(1, Ordering::AcqRel);
         // SAFETY: the news has a hold, given back below.
         let graph = unsafe { GRAPHS.held(held) };
-        graph.news_came();
+        graph.has_come();
         if !graph.is_ours() {
             // Nobody else closes what this library only watched.
             let handle = GRAPHS.handle_of(held);

@@ -10,7 +10,7 @@ use crate::runtime;
 use crate::stream::{self, Stream};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Something that must stay for as long as a graph, or a run of it, may use it.
 pub trait Keep: Send {
@@ -97,18 +97,13 @@ pub struct Graph {
     shared: AtomicBool,
     allocated: AtomicBool,
     released: AtomicBool,
-    /// What is to be waited for after the release: `RUN`, `NEWS`.
-    awaited: AtomicU8,
+    /// How many ends are to be waited for after the release: that of the last run launched here, and news of the driver.
+    awaited: AtomicU32,
     over: AtomicBool,
     /// Held while it is launched: the driver's executables are for one thread at a time.
     exec: Mutex<Exec>,
     state: Mutex<State>,
 }
-
-/// The end of the last run that was launched here.
-const RUN: u8 = 1;
-/// The driver's news that nothing is left of it.
-const NEWS: u8 = 2;
 
 /// What is launched, and the last launch: a run begins when the one before has ended, so its end is that of all.
 #[derive(Default)]
@@ -150,7 +145,7 @@ impl Object for Graph {
         }
         let Exec { ready, last } = std::mem::take(&mut *self.exec.lock());
         if let Some(last) = last {
-            self.awaited.fetch_or(RUN, Ordering::AcqRel);
+            self.await_end();
             // SAFETY: the registry's own hold lasts until this returns.
             unsafe { gone::run_ends(self.index.load(Ordering::Relaxed), last) };
         }
@@ -191,7 +186,7 @@ impl Graph {
             shared: AtomicBool::new(false),
             allocated: AtomicBool::new(false),
             released: AtomicBool::new(false),
-            awaited: AtomicU8::new(0),
+            awaited: AtomicU32::new(0),
             over: AtomicBool::new(false),
             exec: Mutex::new(Exec::default()),
             state: Mutex::new(State {
@@ -249,28 +244,16 @@ impl Graph {
         self.index.store(index, Ordering::Relaxed);
     }
 
-    /// The news of it is awaited, or is not to come after all.
-    pub fn await_news(&self, awaited: bool) {
-        if awaited {
-            self.awaited.fetch_or(NEWS, Ordering::AcqRel);
-        } else {
-            self.awaited.fetch_and(!NEWS, Ordering::AcqRel);
-        }
+    /// One more end is awaited, which `has_come` will tell.
+    pub fn await_end(&self) {
+        self.awaited.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The driver says that nothing of it is left.
-    pub fn news_came(&self) {
-        if self.origin.ours { self.has_come(NEWS) } else { self.has_gone() }
-    }
-
-    /// Its last run has ended, and there will be no other.
-    pub fn run_ended(&self) {
-        self.has_come(RUN);
-    }
-
-    fn has_come(&self, awaited: u8) {
-        let left = self.awaited.fetch_and(!awaited, Ordering::AcqRel) & !awaited;
-        if left == 0 && self.released.load(Ordering::Acquire) {
+    /// One of its ends has come: its last run is over, or the driver says that nothing of it is left.
+    pub fn has_come(&self) {
+        let left = self.awaited.fetch_sub(1, Ordering::AcqRel) - 1;
+        // Of other code's graph the one news is the end, released or not.
+        if left == 0 && (self.released.load(Ordering::Acquire) || !self.origin.ours) {
             self.has_gone();
         }
     }

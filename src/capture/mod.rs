@@ -10,7 +10,7 @@ pub use gone::{any_gone, run_ended, settle_gone, take_ending};
 pub use graph::{Freed, Graph, Keep, LastRun};
 
 use crate::device::Device;
-use crate::driver::{CaptureInfo, Driver, Failure, RawStream};
+use crate::driver::{CaptureInfo, Driver, Failure, RawNode, RawStream};
 use crate::error::{Error, Result, error, fail};
 use crate::fork::Lock;
 use crate::handle::{Entered, Handle, Registry};
@@ -113,15 +113,24 @@ pub fn adopt(stream: &Entered<Stream>, no_allocations: bool) -> Result<()> {
         );
     };
     if let Some(graph) = find(info.id) {
-        let whose = if graph.is_ours() { "began here" } else { "was adopted already" };
-        fail!(IllegalInCapture, "the capture {} of the stream (id {}) {whose}", info.id, stream.id());
+        if graph.is_ours() {
+            fail!(IllegalInCapture, "the capture {} of the stream (id {}) began here", info.id, stream.id());
+        }
+        return Ok(());
     }
     watch_foreign(driver, stream, no_allocations).map(drop)
 }
 
-/// Ends the capture. The graph, unless it is somebody else's.
-pub fn end(stream: &Entered<Stream>) -> Result<Option<Handle>> {
+/// Ends the capture. The graph, unless it is somebody else's; `taken` when there is somebody to take it.
+pub fn end(stream: &Entered<Stream>, taken: bool) -> Result<Option<Handle>> {
     let (driver, device, graph) = find_to_end(stream, "ended")?;
+    if !taken && graph.is_ours() && !graph.origin.borrowed {
+        fail!(
+            InvalidArgument,
+            "out is NULL; it is where the graph of the capture {} goes, which goes on (warp_capture_abandon() gives it up)",
+            graph.id()
+        );
+    }
     if !graph.is_ours() {
         let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
         graph.hand_over(driver);
@@ -333,8 +342,22 @@ pub fn of_stream(driver: &'static Driver, stream: &Entered<Stream>) -> Result<Op
             None => return Ok(None),
         },
     };
+    if graph.is_ours() && !graph.is_this_threads() && graph.origin.mode != CaptureMode::Relaxed {
+        fail!(
+            IllegalInCapture,
+            "the stream (id {}) of \"{}\" is being captured by another thread (capture {}), and what is put on it would not run: use another stream, or begin the capture relaxed to record on several threads",
+            stream.id(),
+            stream.device().alias(),
+            graph.id()
+        );
+    }
     graph.catch_up(driver);
     Ok(Some(graph))
+}
+
+/// The node by which the stream's capture has just allocated an address.
+pub fn node_of(driver: &Driver, stream: &Stream, address: u64) -> Option<RawNode> {
+    order::node_of(driver, stream.native(), address).ok().flatten()
 }
 
 /// How often the capture that the driver calls so was paused; never, for one of other code.
@@ -531,6 +554,9 @@ fn find_to_end(
     stream: &Entered<Stream>,
     what: &str,
 ) -> Result<(&'static Driver, &'static Device, Entered<Graph>)> {
+    if !stream.device().is_cuda() {
+        fail!(InvalidArgument, "no capture goes on on the CPU's stream that could be {what}");
+    }
     let (driver, device) = require(stream)?;
     let graph = match begun_on(stream) {
         Some(graph) => graph,

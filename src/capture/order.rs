@@ -22,6 +22,18 @@ pub fn leaves_after(driver: &Driver, node: RawNode) -> Result<Vec<RawNode>> {
     Ok(leaves)
 }
 
+/// The node that has just allocated `address` on the stream, which stands behind it, unless another thread has put more there
+/// meanwhile.
+pub fn node_of(driver: &Driver, stream: RawStream, address: u64) -> Result<Option<RawNode>> {
+    let Some(info) = driver.capture_info(stream)? else { return Ok(None) };
+    let is_it = |node: &RawNode| driver.allocated_by(*node) == Some(address);
+    if let Some(found) = info.frontier.iter().map(|d| d.node).find(is_it) {
+        return Ok(Some(found));
+    }
+    // The last one, since an address may be used again in a graph.
+    Ok(driver.graph_nodes(info.graph)?.into_iter().rev().find(is_it))
+}
+
 /// The last nodes of a graph.
 fn leaves(driver: &Driver, graph: RawGraph) -> Result<Vec<RawNode>> {
     let inner: HashSet<_> = driver.nodes_with_dependents(graph)?.into_iter().map(|node| node.0).collect();

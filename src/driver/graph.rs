@@ -276,6 +276,17 @@ impl Driver {
         Ok(nodes)
     }
 
+    /// What a node allocates, `None` for one that does something else.
+    pub fn allocated_by(&self, node: RawNode) -> Option<u64> {
+        let mut params = std::mem::MaybeUninit::<sys::CUDA_MEM_ALLOC_NODE_PARAMS>::zeroed();
+        // SAFETY: a node of a graph that the caller owns or captures; the driver fills the struct, or refuses.
+        unsafe {
+            self.table.cuGraphMemAllocNodeGetParams(node.0.cast(), params.as_mut_ptr()).ok()?;
+            // Read where it is, since the rest may hold numbers that its enums do not list.
+            Some((&raw const (*params.as_ptr()).dptr).read())
+        }
+    }
+
     /// All nodes of a graph.
     pub fn graph_nodes(&self, graph: RawGraph) -> Result<Vec<RawNode>, Failure> {
         let mut count = 0;

@@ -61,16 +61,19 @@ impl Driver {
         Ok(context)
     }
 
-    /// Whether the stream takes no part in the legacy stream's ordering, and its priority. A driver too old
-    /// to say is taken to have made the ordinary kind.
-    pub fn stream_properties(&self, stream: RawStream) -> Result<(bool, i32), Failure> {
-        let (mut flags, mut priority) = (0, 0);
-        // SAFETY: the caller pins the stream; the out-pointers are valid.
-        unsafe {
-            self.table.cuStreamGetFlags(stream.0.cast(), &mut flags)?;
-            self.table.cuStreamGetPriority(stream.0.cast(), &mut priority)?;
-        }
-        Ok((flags & NON_BLOCKING != 0, priority))
+    /// Whether the stream takes no part in the legacy stream's ordering. Breaks the capture of a stream that is captured.
+    pub fn stream_is_non_blocking(&self, stream: RawStream) -> Result<bool, Failure> {
+        let mut flags = 0;
+        // SAFETY: the caller pins the stream; the out-pointer is valid.
+        unsafe { self.table.cuStreamGetFlags(stream.0.cast(), &mut flags)? };
+        Ok(flags & NON_BLOCKING != 0)
+    }
+
+    pub fn stream_priority(&self, stream: RawStream) -> Result<i32, Failure> {
+        let mut priority = 0;
+        // SAFETY: the caller pins the stream; the out-pointer is valid.
+        unsafe { self.table.cuStreamGetPriority(stream.0.cast(), &mut priority)? };
+        Ok(priority)
     }
 
     /// Least and greatest priority in the current context; numerically the greatest is the smaller one.

@@ -148,6 +148,7 @@ entry_points! {
     cuGraphGetNodes(graph: CUgraph, nodes: *mut CUgraphNode, count: *mut usize);
     cuGraphGetEdges_v2(graph: CUgraph, from: *mut CUgraphNode, to: *mut CUgraphNode, edges: *mut CUgraphEdgeData, count: *mut usize);
     cuGraphNodeGetDependentNodes_v2(node: CUgraphNode, nodes: *mut CUgraphNode, edges: *mut CUgraphEdgeData, count: *mut usize);
+    cuGraphMemAllocNodeGetParams(node: CUgraphNode, out: *mut CUDA_MEM_ALLOC_NODE_PARAMS);
     cuGraphAddMemFreeNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, ptr: CUdeviceptr);
     cuGraphAddChildGraphNode(node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize, child: CUgraph);
     cuGraphInstantiateWithFlags(exec: *mut CUgraphExec, graph: CUgraph, flags: c_ulonglong);
@@ -227,6 +228,7 @@ pub const GRAPHS: &[&str] = &[
     "cuGraphGetNodes",
     "cuGraphGetEdges_v2",
     "cuGraphNodeGetDependentNodes_v2",
+    "cuGraphMemAllocNodeGetParams",
     "cuGraphAddMemFreeNode",
     "cuGraphAddChildGraphNode",
     "cuGraphInstantiateWithFlags",

@@ -10,16 +10,17 @@
 //! queries) is refused with WARP_ERROR_ILLEGAL_IN_CAPTURE before the driver sees it, and the capture goes on. Work of the
 //! CPU is not recorded: it happens at once.
 //!
-//! Only the thread that captures puts work on the streams of its capture. Other threads allocate, free and query on other
-//! streams as usual, in every mode, and may free blocks of the capture; what cannot be done before the end of a capture is
-//! done afterwards, however it ends. A device's default stream is every thread's, so a stream of one's own is captured.
+//! Only the thread that captures puts work on the streams of its capture, unless it is relaxed: allocations, fills, copies
+//! and launches by others are refused there, since they would not run. On other streams other threads go on as usual, in
+//! every mode, and they may free blocks of the capture; what cannot be done before the end of a capture is done afterwards,
+//! however it ends. A device's default stream is every thread's, so a stream of one's own is captured.
 //!
 //! A graph keeps what calls of this library recorded: blocks that are freed meanwhile are given back when the graph, and
 //! every run of it, is gone. What kernels use that the caller launches is the caller's to name: warp_graph_retain(). Host
 //! memory is recorded by its address and read or written by every run: where it is no block of this library, it is the
 //! caller's to keep.
 
-use super::boundary::{Grows, flags, guard, opaque, options, out, out_struct};
+use super::boundary::{Grows, flags, guard, opaque, optional_out, options, out_struct};
 use super::graph::warp_graph;
 use super::status::warp_status;
 use super::stream::{named_or_current, warp_stream};
@@ -36,7 +37,7 @@ pub type warp_capture_mode = i32;
 pub const WARP_CAPTURE_GLOBAL: warp_capture_mode = 0;
 /// Those of the capturing thread. What is usually wanted.
 pub const WARP_CAPTURE_THREAD_LOCAL: warp_capture_mode = 1;
-/// Nobody's. Another thread may end the capture, pause it or give it up.
+/// Nobody's. Other threads may record in the capture, one at a time, and end it, pause it or give it up.
 pub const WARP_CAPTURE_RELAXED: warp_capture_mode = 2;
 
 const _: () = {
@@ -172,9 +173,9 @@ pub unsafe extern "C" fn warp_capture_begin_with(
 ///
 /// @param stream  a stream that is being captured; NULL for the current one of the default device.
 /// @param flags  WARP_CAPTURE_NO_ALLOCATIONS or 0.
-/// @return WARP_ERROR_INVALID_ARGUMENT when the stream is not being captured; WARP_ERROR_ILLEGAL_IN_CAPTURE when the
-///     library began the capture or has taken note of it already, and when it is broken; WARP_ERROR_NOT_SUPPORTED for
-///     the CPU, and with drivers before 12.3.
+/// @return WARP_SUCCESS also when the library has taken note of it already; WARP_ERROR_INVALID_ARGUMENT when the stream is
+///     not being captured; WARP_ERROR_ILLEGAL_IN_CAPTURE when the library began the capture, and when it is broken;
+///     WARP_ERROR_NOT_SUPPORTED for the CPU, and with drivers before 12.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_capture_adopt(stream: *mut warp_stream, flags: u32) -> warp_status {
     guard(|| {
@@ -190,23 +191,23 @@ pub unsafe extern "C" fn warp_capture_adopt(stream: *mut warp_stream, flags: u32
 ///
 /// @param stream  the stream that the capture began on; NULL for the current one of the default device. The capture may
 ///     be paused.
-/// @param out  where the graph is put, to be given back with warp_graph_release(); not NULL. What is put there is NULL
-///     for a capture that was adopted, which other code ends after this call, and for one into a graph of the caller's.
+/// @param out  where the graph is put, to be given back with warp_graph_release(). For a capture that was adopted, which
+///     other code ends after this call, and for one into a graph of the caller's, that is NULL, and so may `out` be.
 /// @return WARP_ERROR_INVALID_ARGUMENT without a capture, on a stream that only takes part in one, and when `out` is NULL
 ///     (it goes on); WARP_ERROR_ILLEGAL_IN_CAPTURE on another thread than the one that began it (it goes on), and for a
-///     capture that other code broke; WARP_ERROR_NOT_SUPPORTED for the CPU.
+///     capture that other code broke.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_capture_end(
     stream: *mut warp_stream,
     out: *mut *mut warp_graph,
 ) -> warp_status {
     guard(|| {
-        let out = self::out(out, "out")?;
+        let out = optional_out(out);
         let stream = named_or_current(stream)?;
-        let ended = capture::end(&stream);
+        let ended = capture::end(&stream, out.is_some());
         // What waited for the end of the capture.
         alloc::poll();
-        if let Some(graph) = ended? {
+        if let (Some(graph), Some(out)) = (ended?, out) {
             out.put(opaque(graph));
         }
         Ok(())

@@ -9,6 +9,7 @@ use crate::handle::{Entered, Handle};
 use crate::{log, runtime};
 use parking_lot::Mutex;
 use std::cell::RefCell;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 struct DefaultStream {
@@ -83,7 +84,7 @@ fn make_default(device: &'static Device, default: &DefaultStream) -> Result<Ente
                 id: 0,
                 owned: false,
                 untracked: false,
-                non_blocking: false,
+                non_blocking: OnceLock::from(false),
                 priority: 0,
                 end: Mutex::new(super::End::Running),
             })?

@@ -18,6 +18,7 @@ use crate::runtime;
 use crate::thread;
 use parking_lot::{Mutex, RwLock};
 use std::cell::Cell;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 static STREAMS: Registry<Stream> = Registry::new();
@@ -31,7 +32,8 @@ pub struct Stream {
     owned: bool,
     /// Its native handle may be dead by now: only calls that name the stream may touch it.
     untracked: bool,
-    non_blocking: bool,
+    /// Unknown while a stream of others is captured that was wrapped meanwhile.
+    non_blocking: OnceLock<bool>,
     priority: i32,
     end: Mutex<End>,
 }
@@ -114,8 +116,20 @@ impl Stream {
         self.untracked
     }
 
+    /// Whether it takes no part in the ordering with the legacy stream; taken to be so as long as it cannot be asked.
     pub fn is_non_blocking(&self) -> bool {
-        self.non_blocking
+        if let Some(known) = self.non_blocking.get() {
+            return *known;
+        }
+        if self.untracked || self.device.is_lost() {
+            return true;
+        }
+        let _no_begin = BEGINS.read();
+        let asked = runtime::driver().ok().filter(|driver| self.is_capturing(driver) == Ok(false));
+        match asked.and_then(|driver| driver.stream_is_non_blocking(self.native).ok()) {
+            Some(answer) => *self.non_blocking.get_or_init(|| answer),
+            None => true,
+        }
     }
 
     pub fn priority(&self) -> i32 {
@@ -142,7 +156,7 @@ impl Stream {
             // The legacy stream comes after every blocking one. What is left, somebody else's non-blocking stream, is
             // never known to be done.
             let last = if self.owned { Some(self.native) } else { None };
-            let last = last.or((!self.non_blocking).then_some(RawStream::LEGACY));
+            let last = last.or((!self.is_non_blocking()).then_some(RawStream::LEGACY));
             if let Some(last) = last {
                 *end = log::after(|| self.finish(last));
             }
@@ -401,7 +415,7 @@ pub fn create(device: &'static Device, options: Options) -> Result<Handle> {
         id,
         owned: true,
         untracked: false,
-        non_blocking: options.non_blocking,
+        non_blocking: OnceLock::from(options.non_blocking),
         priority: options.priority,
         end: Mutex::new(End::Running),
     };
@@ -428,21 +442,25 @@ pub fn wrap(device: &'static Device, native: RawStream, untracked: bool) -> Resu
             device.alias()
         );
     }
-    // The question would break a capture, and on the legacy stream that of any blocking stream there.
-    let id = if is_capturing(driver, native).map_err(|f| device.error(driver, f))? {
+    // The questions would break a capture, and on the legacy stream that of any blocking stream there.
+    let capturing = is_capturing(driver, native).map_err(|f| device.error(driver, f))?;
+    let id = if capturing {
         number_of_our_own()
     } else {
         driver.stream_id(native).map_err(|f| device.error(driver, f))?
     };
-    let (non_blocking, priority) = driver.stream_properties(native).unwrap_or((false, 0));
+    let known = OnceLock::new();
+    if !capturing {
+        let _ = known.set(driver.stream_is_non_blocking(native).unwrap_or(false));
+    }
     STREAMS.insert(Stream {
         device,
         native,
         id,
         owned: false,
         untracked,
-        non_blocking,
-        priority,
+        non_blocking: known,
+        priority: driver.stream_priority(native).unwrap_or(0),
         end: Mutex::new(End::Running),
     })
 }

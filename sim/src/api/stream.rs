@@ -105,7 +105,11 @@ pub extern "C" fn cuStreamGetCtx(stream: u64, context: Out<u64>) -> u32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn cuStreamGetFlags(stream: u64, flags: Out<u32>) -> u32 {
     static E: Entry = Entry::new("cuStreamGetFlags");
-    ask(&E, stream, flags, |stream| stream.flags)
+    call(&E, [stream, flags.address()], |session| {
+        let number = session.stream(stream)?;
+        session.outside_captures(number)?;
+        flags.put(session.streams.get(&number).ok_or(codes::INVALID_HANDLE)?.flags)
+    })
 }
 
 #[unsafe(no_mangle)]
