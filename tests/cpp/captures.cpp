@@ -188,7 +188,7 @@ TEST(an_exception_gives_the_capture_up)
         }());
         CHECK_EQ_I64(state_of(on.get()), WARP_CAPTURE_STATE_NONE);
         CHECK_THROWS(std::runtime_error, fill(survivor, 2, on.get()));
-        CHECK_STR_CONTAINS(warp_error_get_message(), "has not been launched");
+        CHECK_STR_CONTAINS(warp_error_get_message(), "given up");
     }
     survivor.reset();
     capture again(on.get());

@@ -288,7 +288,7 @@ class Captures(unittest.TestCase):
             raise KeyError
         self.assertEqual(self.state().state, STATE_NONE)
         # It never comes into being, and is still the caller's to free.
-        self.refused(lib.warp_memory_fill(block, SIZE, b"x", 1, self.stream), "has not been launched", INVALID_ARGUMENT)
+        self.refused(lib.warp_memory_fill(block, SIZE, b"x", 1, self.stream), "given up", INVALID_ARGUMENT)
         must(lib.warp_free(block))
 
     def test_a_finaliser_frees_on_another_thread_during_a_capture(self):
