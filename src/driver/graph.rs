@@ -248,32 +248,29 @@ impl Driver {
 
     /// The nodes that come directly after a node.
     pub fn dependents(&self, node: RawNode) -> Result<Vec<RawNode>, Failure> {
-        let mut count = 0;
-        // SAFETY: a node of a graph that the caller owns or captures; without lists only the number is written.
-        unsafe {
-            self.table.cuGraphNodeGetDependentNodes_v2(
-                node.0.cast(),
-                std::ptr::null_mut(),
-                std::ptr::null_mut(),
-                &mut count,
-            )?;
+        // Most nodes have one: so many are had by one question, and fewer answers than room are all there are.
+        const FEW: usize = 4;
+        let mut room = FEW;
+        loop {
+            let mut nodes = vec![RawNode::NULL; room];
+            let mut edges = vec![NO_EDGE; room];
+            let mut count = room;
+            // SAFETY: a node of a graph that the caller owns or captures; the lists have room for `count`, and a node handle
+            // is a pointer.
+            unsafe {
+                self.table.cuGraphNodeGetDependentNodes_v2(
+                    node.0.cast(),
+                    nodes.as_mut_ptr().cast(),
+                    edges.as_mut_ptr(),
+                    &mut count,
+                )?;
+            }
+            if count < room {
+                nodes.truncate(count);
+                return Ok(nodes);
+            }
+            room *= 8;
         }
-        if count == 0 {
-            return Ok(Vec::new());
-        }
-        let mut nodes = vec![RawNode::NULL; count];
-        let mut edges = vec![NO_EDGE; count];
-        // SAFETY: as above; the lists have room for `count`, and a node handle is a pointer.
-        unsafe {
-            self.table.cuGraphNodeGetDependentNodes_v2(
-                node.0.cast(),
-                nodes.as_mut_ptr().cast(),
-                edges.as_mut_ptr(),
-                &mut count,
-            )?;
-        }
-        nodes.truncate(count);
-        Ok(nodes)
     }
 
     /// What a node allocates, `None` for one that does something else.
