@@ -14,6 +14,7 @@ use crate::driver::{CaptureInfo, Driver, Failure, RawNode, RawStream};
 use crate::error::{Error, Result, error, fail};
 use crate::fork::Lock;
 use crate::handle::{Entered, Handle, Registry};
+use crate::log;
 use crate::runtime;
 use crate::stream::{self, Stream};
 use crate::thread;
@@ -38,7 +39,8 @@ struct Open {
 
 static OPEN: Lock<Vec<Open>> = Lock::new(Vec::new());
 
-/// Held while a capture becomes known, so that no other thread takes one that just begins here for other code's.
+/// Held while a capture becomes known, so that no other thread takes one that just begins here for other code's. Messages
+/// come when it is free: their receiver may put something on a stream that other code captures.
 static TAKING_NOTE: Mutex<()> = Mutex::new(());
 
 /// How a capture should be.
@@ -78,24 +80,26 @@ pub fn begin(stream: &Entered<Stream>, mode: CaptureMode, options: &Options) -> 
         );
     }
     let native = stream.native();
-    let _alone = TAKING_NOTE.lock();
-    stream::begin_capture(|| match options.into {
-        Some(graph) => driver.begin_capture_into(native, graph, &[], mode),
-        None => driver.begin_capture(native, mode),
-    })
-    .map_err(|f| device.error(driver, f).context("the begin of a capture"))?;
-    let known = info(driver, stream).and_then(|info| {
-        let Some(info) = info else {
-            fail!(DriverError, "the capture of the stream (id {}) began and is not there", stream.id())
-        };
-        register(stream, &info, mode, true, options)
-    });
-    known.map(drop).inspect_err(|_| {
-        if let Some(graph) = leave(driver, native)
-            && options.into.is_none()
-        {
-            let _ = driver.destroy_graph(graph);
-        }
+    log::after(|| {
+        let _alone = TAKING_NOTE.lock();
+        stream::begin_capture(|| match options.into {
+            Some(graph) => driver.begin_capture_into(native, graph, &[], mode),
+            None => driver.begin_capture(native, mode),
+        })
+        .map_err(|f| device.error(driver, f).context("the begin of a capture"))?;
+        let known = info(driver, stream).and_then(|info| {
+            let Some(info) = info else {
+                fail!(DriverError, "the capture of the stream (id {}) began and is not there", stream.id())
+            };
+            register(stream, &info, mode, true, options)
+        });
+        known.map(drop).inspect_err(|_| {
+            if let Some(graph) = leave(driver, native)
+                && options.into.is_none()
+            {
+                let _ = driver.destroy_graph(graph);
+            }
+        })
     })
 }
 
@@ -639,19 +643,21 @@ fn watch_foreign(
     stream: &Entered<Stream>,
     no_allocations: bool,
 ) -> Result<Option<Entered<Graph>>> {
-    let _alone = TAKING_NOTE.lock();
-    // Asked again: it may be one that began here just now, or another one.
-    let Some(info) = active(stream, info(driver, stream)?)? else { return Ok(None) };
-    if let Some(graph) = find(info.id) {
-        return Ok(Some(graph));
-    }
-    // Its mode is not to be had. Only its own thread may add to it, as if it were not relaxed.
-    let options = Options { into: None, no_allocations };
-    let graph = register(stream, &info, CaptureMode::ThreadLocal, false, &options)?;
-    gone::watch(driver, &graph, info.graph).map_err(|f: Failure| {
-        forget_open(&graph);
-        drop(GRAPHS.close(GRAPHS.handle_of(graph.index())));
-        stream.device().error(driver, f).context("taking note of a capture")
-    })?;
-    Ok(Some(graph))
+    log::after(|| {
+        let _alone = TAKING_NOTE.lock();
+        // Asked again: it may be one that began here just now, or another one.
+        let Some(info) = active(stream, info(driver, stream)?)? else { return Ok(None) };
+        if let Some(graph) = find(info.id) {
+            return Ok(Some(graph));
+        }
+        // Its mode is not to be had. Only its own thread may add to it, as if it were not relaxed.
+        let options = Options { into: None, no_allocations };
+        let graph = register(stream, &info, CaptureMode::ThreadLocal, false, &options)?;
+        gone::watch(driver, &graph, info.graph).map_err(|f: Failure| {
+            forget_open(&graph);
+            drop(GRAPHS.close(GRAPHS.handle_of(graph.index())));
+            stream.device().error(driver, f).context("taking note of a capture")
+        })?;
+        Ok(Some(graph))
+    })
 }

@@ -151,21 +151,24 @@ impl Stream {
         if self.untracked {
             return Ended::NotYet;
         }
-        let mut end = self.end.lock();
-        if let End::Unmarked = *end {
-            // The legacy stream comes after every blocking one. What is left, somebody else's non-blocking stream, is
-            // never known to be done.
-            let last = if self.owned { Some(self.native) } else { None };
-            let last = last.or((!self.is_non_blocking()).then_some(RawStream::LEGACY));
-            if let Some(last) = last {
-                *end = log::after(|| self.finish(last));
+        // The receiver of a message may come here again, so messages come when the lock is free.
+        log::after(|| {
+            let mut end = self.end.lock();
+            if let End::Unmarked = *end {
+                // The legacy stream comes after every blocking one. What is left, somebody else's non-blocking stream, is
+                // never known to be done.
+                let last = if self.owned { Some(self.native) } else { None };
+                let last = last.or((!self.is_non_blocking()).then_some(RawStream::LEGACY));
+                if let Some(last) = last {
+                    *end = self.finish(last);
+                }
             }
-        }
-        match *end {
-            End::Running | End::Unmarked => Ended::NotYet,
-            End::Over(Some(event)) => Ended::Event(event),
-            End::Over(None) => Ended::Nothing,
-        }
+            match *end {
+                End::Running | End::Unmarked => Ended::NotYet,
+                End::Over(Some(event)) => Ended::Event(event),
+                End::Over(None) => Ended::Nothing,
+            }
+        })
     }
 
     /// An error while work on the stream is being recorded: `what` cannot be part of a graph.
@@ -329,17 +332,20 @@ pub fn mark_end(
     driver: &Driver,
     native: RawStream,
 ) -> std::result::Result<Option<RawEvent>, Failure> {
-    let _no_begin = BEGINS.read();
-    if is_capturing(driver, native)? {
-        return Ok(None);
-    }
-    let Ok(event) = take_event(device, driver) else { return Ok(None) };
-    let recorded = driver.record_event(event, native).and_then(|()| is_capturing(driver, native));
-    if let Ok(false) = recorded {
-        return Ok(Some(event));
-    }
-    give_event(device, event);
-    recorded.map(|_| None)
+    // The receiver of a message may begin a capture, so messages come when the lock is free.
+    log::after(|| {
+        let _no_begin = BEGINS.read();
+        if is_capturing(driver, native)? {
+            return Ok(None);
+        }
+        let Ok(event) = take_event(device, driver) else { return Ok(None) };
+        let recorded = driver.record_event(event, native).and_then(|()| is_capturing(driver, native));
+        if let Ok(false) = recorded {
+            return Ok(Some(event));
+        }
+        give_event(device, event);
+        recorded.map(|_| None)
+    })
 }
 
 #[cold]

@@ -195,6 +195,48 @@ PROCESS_TEST(a_callback_that_hears_of_a_loss_finds_the_fresh_device)
     CHECK_STATUS(warp_device_synchronize(found), WARP_SUCCESS);
 }
 
+static void look_at_the_rest(void *user, warp_log_level level, const char *message)
+{
+    int *heard = user;
+    (void)level;
+    CHECK_STR_CONTAINS(message, "was not destroyed");
+    ++*heard;
+    /* Looks at what is parked, a block behind the same stream among it. */
+    CHECK_STATUS(warp_stream_synchronize(NULL), WARP_SUCCESS);
+}
+
+/* The end of a stream is made by whoever finds that it could not be marked before; a second block waits for it too. */
+PROCESS_TEST(a_callback_that_hears_of_a_late_end_may_call_back_in)
+{
+    warp_stream_info info = {.struct_size = sizeof info};
+    warp_alloc_options options = {.struct_size = sizeof options, .kind = WARP_MEMORY_CUDA_DEVICE};
+    warp_device *gpu = NULL;
+    void *blocks[2] = {NULL};
+    int i, heard = 0;
+    alarm(30);
+    CHECK_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
+    CHECK_STATUS(warp_device_get("cuda:0", &gpu), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_create(gpu, NULL, &options.stream), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_get_info(options.stream, &info), WARP_SUCCESS);
+    for (i = 0; i < 2; ++i)
+        CHECK_STATUS(warp_alloc_with(gpu, 4096, &options, &blocks[i]), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(warpsim_hold)((uint64_t)(uintptr_t)info.native), 0);
+    for (i = 0; i < 2; ++i)
+        CHECK_STATUS(warp_memory_fill(blocks[i], 4096, "x", 1, options.stream), WARP_SUCCESS);
+    SIMULATOR(warpsim_fail)("cuEventCreate", 0, 999);
+    for (i = 0; i < 2; ++i)
+        CHECK_STATUS(warp_free(blocks[i]), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(options.stream), WARP_SUCCESS);
+    SIMULATOR(warpsim_fail_clear)();
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("default"), 2);
+    CHECK_STATUS(warp_log_set_callback(look_at_the_rest, &heard, WARP_LOG_ERROR), WARP_SUCCESS);
+    SIMULATOR(warpsim_fail)("cuStreamDestroy_v2", 1, 999);
+    SIMULATOR(warpsim_release_all)();
+    CHECK_STATUS(warp_device_synchronize(gpu), WARP_SUCCESS);
+    CHECK_EQ_I64(heard, 1);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("default"), 0);
+}
+
 PROCESS_TEST(a_callback_gets_its_level_and_graver)
 {
     struct heard heard = {0}, other = {0};
