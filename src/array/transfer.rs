@@ -11,6 +11,7 @@ use crate::copy::{self, Runs};
 use crate::device::Device;
 use crate::error::{Result, fail};
 use crate::handle::{Entered, Handle};
+use crate::runtime;
 use crate::stream::Stream;
 use std::sync::Arc;
 
@@ -57,7 +58,8 @@ pub fn retain(graph: &Entered<Graph>, array: &Array) -> Result<()> {
 
 /// As `retain`, of arrays that a copy or a fill was recorded with: their blocks are kept already.
 fn keep_wrapped(graph: Option<&Entered<Graph>>, arrays: &[&Array]) {
-    let Some(graph) = graph else { return };
+    // In a forked child no run of a graph is to come, and a thread that is not there may have the graph locked.
+    let Some(graph) = graph.filter(|_| !runtime::is_forked()) else { return };
     for storage in arrays.iter().map(|array| &array.storage).filter(|storage| storage.has_deleter()) {
         drop(graph.keep(Box::new(KeptStorage(Arc::clone(storage)))));
     }

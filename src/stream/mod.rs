@@ -124,11 +124,15 @@ impl Stream {
         if self.untracked || self.device.is_lost() {
             return true;
         }
+        // Before the lock, which a forked child may find taken by a thread that is not there.
+        let Ok(driver) = runtime::driver() else { return true };
         let _no_begin = BEGINS.read();
-        let asked = runtime::driver().ok().filter(|driver| self.is_capturing(driver) == Ok(false));
-        match asked.and_then(|driver| driver.stream_is_non_blocking(self.native).ok()) {
-            Some(answer) => *self.non_blocking.get_or_init(|| answer),
-            None => true,
+        if self.is_capturing(driver) != Ok(false) {
+            return true;
+        }
+        match driver.stream_is_non_blocking(self.native) {
+            Ok(answer) => *self.non_blocking.get_or_init(|| answer),
+            Err(_) => true,
         }
     }
 
