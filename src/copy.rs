@@ -8,6 +8,7 @@ use crate::error::{Result, fail};
 use crate::handle::Entered;
 use crate::runtime;
 use crate::stream::{self, Stream};
+use std::sync::Arc;
 
 /// One end of a copy.
 struct End {
@@ -354,13 +355,13 @@ fn fill_end(
     // Before: a fill that fails half-way has used it all the same.
     dest.note_use(stream, graph.as_ref())?;
     let lasting = graph.as_ref().map(|graph| lasting_pattern(pattern, graph));
-    fill_device_runs(driver, dest.address, runs, lasting.unwrap_or(pattern), stream)
+    fill_device_runs(driver, dest.address, runs, lasting.as_deref().unwrap_or(pattern), stream)
         .map_err(|f| device.error(driver, f).context("a fill"))?;
     Ok(graph)
 }
 
 /// Bytes that runs of a graph read.
-struct Lasting(Box<[u8]>);
+struct Lasting(Arc<[u8]>);
 
 impl Keep for Lasting {
     fn give_back(self: Box<Self>) {
@@ -373,13 +374,11 @@ impl Keep for Lasting {
 }
 
 /// A copy of the pattern that lasts as long as the graph, since every run of it reads it anew.
-fn lasting_pattern<'a>(pattern: &[u8], graph: &'a Entered<Graph>) -> &'a [u8] {
-    let bytes: Box<[u8]> = pattern.into();
-    // SAFETY: the bytes stay where they are while their box moves, and the graph keeps it for longer than its guard lives.
-    let lasting = unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) };
-    // A graph that is over at once records nothing.
-    std::mem::forget(graph.keep(Box::new(Lasting(bytes))));
-    lasting
+fn lasting_pattern(pattern: &[u8], graph: &Entered<Graph>) -> Arc<[u8]> {
+    let bytes: Arc<[u8]> = pattern.into();
+    // A graph that is over already has no run that would read it.
+    drop(graph.keep(Box::new(Lasting(Arc::clone(&bytes)))));
+    bytes
 }
 
 fn fill_device_runs(
