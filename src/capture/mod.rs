@@ -10,7 +10,7 @@ pub use gone::{any_gone, run_ended, settle_gone, take_ending};
 pub use graph::{Freed, Graph, Keep, LastRun};
 
 use crate::device::Device;
-use crate::driver::{CaptureInfo, Driver, Failure, RawNode, RawStream};
+use crate::driver::{CAPTURE_INVALIDATED, CaptureInfo, Driver, Failure, RawNode, RawStream};
 use crate::error::{Error, Result, error, fail};
 use crate::fork::Lock;
 use crate::handle::{Entered, Handle, Registry};
@@ -524,14 +524,13 @@ fn require_whole(driver: &Driver, stream: &Stream, graph: &Graph) -> Result<()> 
 
 #[cold]
 fn broken(stream: &Stream, id: u64) -> Error {
-    const INVALIDATED: u32 = 901;
     error!(
         IllegalInCapture,
         "the capture {id} of the stream (id {}) of \"{}\" was broken by a call that is not allowed while it goes on, made by other code; end it, and capture again",
         stream.id(),
         stream.device().alias()
     )
-    .with_driver_code(INVALIDATED)
+    .with_driver_code(CAPTURE_INVALIDATED)
 }
 
 fn find(id: u64) -> Option<Entered<Graph>> {

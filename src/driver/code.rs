@@ -21,6 +21,8 @@ pub const NOT_SUPPORTED: u32 = 801;
 /// First and last of the codes that a kernel's fault leaves in its context for good.
 const STICKY: [u32; 8] = [214, 700, 702, 710, 714, 715, 717, 719];
 const CAPTURE_CODES: std::ops::RangeInclusive<u32> = 900..=908;
+/// What every call on the streams of a capture answers once it is broken.
+pub const CAPTURE_INVALIDATED: u32 = 901;
 
 /// Not a driver code: the driver's file lacks the entry point.
 const MISSING: u32 = u32::MAX;

@@ -1,6 +1,6 @@
 //! Captures, and the graphs that come of them.
 
-use super::{Driver, Failure, RawStream};
+use super::{CaptureStatus, Driver, Failure, RawStream};
 use cudarc::driver::sys::{self, CUgraphEdgeData, CUgraphMem_attribute as MemoryAttribute};
 use parking_lot::Mutex;
 use std::ffi::c_void;
@@ -145,10 +145,10 @@ impl Driver {
                 &mut count,
             )?;
         }
-        if status == 0 {
-            return Ok(None);
-        }
-        let active = status == 1;
+        let active = match CaptureStatus::of(status) {
+            CaptureStatus::None => return Ok(None),
+            status => status == CaptureStatus::Active,
+        };
         let frontier = if active && !nodes.is_null() {
             // SAFETY: the driver's lists have `count` entries and stay until the next call on the stream, for which the
             // lock is needed; the edges may be left out when none says anything.
@@ -180,7 +180,7 @@ impl Driver {
                 none.cast(),
             )?;
         }
-        Ok((status != 0).then_some(id))
+        Ok((CaptureStatus::of(status) != CaptureStatus::None).then_some(id))
     }
 
     /// Makes the next work on a capturing stream come after `after`, and nothing else.

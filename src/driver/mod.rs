@@ -27,7 +27,7 @@ mod pointer;
 mod stream;
 mod table;
 
-pub use code::Failure;
+pub use code::{CAPTURE_INVALIDATED, Failure};
 pub use context::ContextGuard;
 pub use device::DeviceFacts;
 pub use graph::{CaptureInfo, CaptureMode, Dependency, GraphMemory, RawGraph, RawGraphExec, RawNode};

@@ -10,6 +10,18 @@ pub enum CaptureStatus {
     Invalidated,
 }
 
+impl CaptureStatus {
+    /// The numbers are the driver's.
+    #[inline]
+    pub(super) fn of(number: u32) -> CaptureStatus {
+        match number {
+            0 => CaptureStatus::None,
+            1 => CaptureStatus::Active,
+            _ => CaptureStatus::Invalidated,
+        }
+    }
+}
+
 const NON_BLOCKING: u32 = 1;
 const BLOCKING_SYNC: u32 = 1;
 const DISABLE_TIMING: u32 = 2;
@@ -89,11 +101,7 @@ impl Driver {
         let mut status = 0u32;
         // SAFETY: the caller pins the stream; the driver writes one 32-bit status, kept as a number.
         unsafe { self.table.cuStreamIsCapturing(stream.0.cast(), (&raw mut status).cast())? };
-        Ok(match status {
-            0 => CaptureStatus::None,
-            1 => CaptureStatus::Active,
-            _ => CaptureStatus::Invalidated,
-        })
+        Ok(CaptureStatus::of(status))
     }
 
     /// Work put on `stream` from now on waits for `event`.
@@ -137,6 +145,7 @@ impl Driver {
             Err(f) => Err(f),
         }
     }
+
     /// Waits until everything before the event's last record is done.
     pub fn synchronize_event(&self, event: RawEvent) -> Result<(), Failure> {
         // SAFETY: the caller pins the event.
