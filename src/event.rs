@@ -296,8 +296,8 @@ fn never_recorded() -> Error {
     )
 }
 
-/// The capture that the stream takes part in. An error when it can be told apart from no other: then nothing may
-/// be put on the stream. The special streams mean those of the context that is current.
+/// The capture that the stream takes part in. An error when that is broken, or may be any: then nothing can be put on the
+/// stream. The special streams mean those of the context that is current.
 fn capture_of(stream: &Stream, driver: &Driver, what: &str) -> Result<Option<Part>> {
     let refuse = |why: &str| {
         error!(

@@ -3,8 +3,8 @@
 
 use super::uses::{self, Use, Uses};
 use super::{
-    HOLDS_STREAM, Kind, LEDGER, OF_GRAPH, PER_THREAD, USED_ELSEWHERE, builtin, forget_holds, parked,
-    statistics,
+    HOLDS_STREAM, Kind, LEDGER, OF_GRAPH, PER_THREAD, USED_ELSEWHERE, builtin, forget_graph, forget_holds,
+    parked, statistics,
 };
 use crate::capture::{self, Freed};
 use crate::device::Device;
@@ -339,13 +339,7 @@ fn take_uses(record: &mut Record) -> Uses {
 fn release_lost(driver: &'static Driver, lost: &'static Device, record: &mut Record) -> Result<()> {
     let uses = take_uses(record);
     parked::free_lost(driver, lost, record, uses);
-    if record.flags() & OF_GRAPH != 0 {
-        record.set_flags(record.flags() & !OF_GRAPH);
-        // SAFETY: the record had the hold, and has it no more.
-        unsafe {
-            capture::held(record.graph()).forget(record.base());
-            capture::release_hold(record.graph());
-        }
-    }
+    forget_graph(record);
+    record.set_flags(record.flags() & !OF_GRAPH);
     Ok(())
 }

@@ -280,21 +280,26 @@ fn drop_stale(old: &Record, new: &Record) {
     }
 }
 
-/// Lets go of the streams that a record held, when its memory is not to be given back.
+/// Lets go of the streams and graphs that a record held, when its memory is not to be given back.
 fn forget_holds(record: &Record) {
     if record.flags() & USED_ELSEWHERE != 0 {
         uses::take(record.base()).let_go();
     }
+    forget_graph(record);
+    if record.flags() & HOLDS_STREAM != 0 {
+        // SAFETY: the record had the hold and is gone.
+        unsafe { stream::release_hold(record.stream()) };
+    }
+}
+
+/// Lets go of the graph that a removed record's block was allocated in, if it was.
+fn forget_graph(record: &Record) {
     if record.flags() & OF_GRAPH != 0 {
         // SAFETY: the record had the hold and is gone.
         unsafe {
             capture::held(record.graph()).forget(record.base());
             capture::release_hold(record.graph());
         }
-    }
-    if record.flags() & HOLDS_STREAM != 0 {
-        // SAFETY: the record had the hold and is gone.
-        unsafe { stream::release_hold(record.stream()) };
     }
 }
 
@@ -381,7 +386,7 @@ impl Block {
     }
 }
 
-/// Notes that a graph has run: the blocks that begin at these addresses exist from now on.
+/// Notes that a graph has run: its block that begins at this address exists from now on.
 pub fn born(base: u64) {
     LEDGER.update(base, |record| record.set_flags(record.flags() & !NOT_YET));
 }

@@ -1,6 +1,7 @@
 //! Blocks whose free was asked for and whose streams still work. The driver's own frees of plain, managed and
 //! page-locked memory wait for all work of the context, so such a block is parked until the streams that used
-//! it are done, and only then given back. There is no background thread: later calls look.
+//! it are done, and only then given back. There is no background thread: later calls look. The last runs of released
+//! graphs are waited for in the same way.
 
 use super::builtin::{self, Native};
 use super::uses::{Use, Uses};

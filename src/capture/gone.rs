@@ -1,6 +1,7 @@
-//! The news that a graph and everything made of it, runs included, is gone. The driver tells it on a thread of its own,
-//! where nothing may be called; it is written down there and acted on by the next call that has the time. So is what a graph
-//! kept and lets go of in a call that holds locks: a caller's deleter may call back in.
+//! How the end of a graph becomes known. The last run of a released graph is looked at by later calls. Where a graph may run
+//! without being launched here, the driver has the news that it and everything made of it, runs included, is gone. It tells
+//! on a thread of its own, where nothing may be called; the news is written down there and acted on by the next call that
+//! has the time. So is what a graph kept and lets go of in a call that holds locks: a caller's deleter may call back in.
 
 use super::graph::{Graph, Keep, LastRun};
 use super::{GRAPHS, OPEN};

@@ -23,9 +23,9 @@ pub trait Keep: Send {
 /// What became of a free of a graph's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freed {
-    /// The graph frees it itself, or will, or keeps it for its further runs; whoever held it may forget it.
+    /// Every run of the graph frees it; whoever held it may forget it.
     ByGraph,
-    /// The graph has it kept, and gives it back in the end.
+    /// The graph has it in its keeping, for further runs or until the free is placed, and gives it back in the end.
     Kept,
     /// No graph uses it any more: to be freed like any other block.
     Now,

@@ -313,7 +313,6 @@ pub fn describe(stream: &Entered<Stream>) -> Result<Description> {
         && let Some(graph) = paused_on(stream)
     {
         answer.state = State::Paused;
-        answer.id = graph.id();
         Some(graph)
     } else {
         let _context = stream.enter_context(driver)?;
