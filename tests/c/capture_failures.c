@@ -12,28 +12,6 @@
 
 #define SIZE ((uint64_t)1 << 20)
 
-static size_t live(const char *kind)
-{
-    return SIMULATOR(warpsim_live_count)(kind);
-}
-
-static void fail(const char *entry, uint64_t nth, uint32_t code)
-{
-    CHECK_EQ_U64(SIMULATOR(warpsim_fail)(entry, nth, code), 0);
-}
-
-static void clear(void)
-{
-    SIMULATOR(warpsim_fail_clear)();
-}
-
-static uint64_t live_blocks(void)
-{
-    warp_statistics of = {.struct_size = sizeof of};
-    CHECK_STATUS(warp_statistics_get(device("cuda:0"), WARP_MEMORY_UNKNOWN, &of), WARP_SUCCESS);
-    return of.live_blocks;
-}
-
 /* The error is there and says what happened. */
 static void check_message(void)
 {

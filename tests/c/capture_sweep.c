@@ -9,23 +9,6 @@
 
 #define SIZE ((uint64_t)1 << 20)
 
-static void fail(const char *entry, uint64_t nth, uint32_t code)
-{
-    CHECK_EQ_U64(SIMULATOR(warpsim_fail)(entry, nth, code), 0);
-}
-
-static void clear(void)
-{
-    SIMULATOR(warpsim_fail_clear)();
-}
-
-static uint64_t live_blocks(void)
-{
-    warp_statistics of = {.struct_size = sizeof of};
-    CHECK_STATUS(warp_statistics_get(device("cuda:0"), WARP_MEMORY_UNKNOWN, &of), WARP_SUCCESS);
-    return of.live_blocks;
-}
-
 struct life {
     warp_stream *stream, *fork;
     warp_graph *graph;

@@ -14,26 +14,6 @@
 #define SIZE ((uint64_t)8192)
 #define SHELF 32
 
-static size_t live(const char *kind)
-{
-    return SIMULATOR(warpsim_live_count)(kind);
-}
-
-static uint64_t live_blocks(void)
-{
-    uint64_t blocks = 0;
-    size_t count = 0, i;
-    CHECK_STATUS(warp_device_get_count(&count), WARP_SUCCESS);
-    for (i = 0; i < count; ++i) {
-        warp_statistics of = {.struct_size = sizeof of};
-        warp_device *device = NULL;
-        CHECK_STATUS(warp_device_get_at(i, &device), WARP_SUCCESS);
-        CHECK_STATUS(warp_statistics_get(device, WARP_MEMORY_UNKNOWN, &of), WARP_SUCCESS);
-        blocks += of.live_blocks;
-    }
-    return blocks;
-}
-
 static uint64_t next_number(uint64_t *state)
 {
     uint64_t z = (*state += 0x9e3779b97f4a7c15ull);

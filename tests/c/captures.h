@@ -126,16 +126,49 @@ __attribute__((unused)) static uint64_t graph_memory_after_trim(void)
     return info.used;
 }
 
+/* How many things of a kind the driver has. */
+__attribute__((unused)) static size_t live(const char *kind)
+{
+    return SIMULATOR(warpsim_live_count)(kind);
+}
+
+/* Blocks that the library counts as live, of all devices. */
+__attribute__((unused)) static uint64_t live_blocks(void)
+{
+    uint64_t blocks = 0;
+    size_t count = 0, i;
+    CHECK_STATUS(warp_device_get_count(&count), WARP_SUCCESS);
+    for (i = 0; i < count; ++i) {
+        warp_statistics of = {.struct_size = sizeof of};
+        warp_device *device = NULL;
+        CHECK_STATUS(warp_device_get_at(i, &device), WARP_SUCCESS);
+        CHECK_STATUS(warp_statistics_get(device, WARP_MEMORY_UNKNOWN, &of), WARP_SUCCESS);
+        blocks += of.live_blocks;
+    }
+    return blocks;
+}
+
+/* Plans that a call of the driver fails; as warpsim_fail. */
+__attribute__((unused)) static void fail(const char *entry, uint64_t nth, uint32_t code)
+{
+    CHECK_EQ_U64(SIMULATOR(warpsim_fail)(entry, nth, code), 0);
+}
+
+__attribute__((unused)) static void clear(void)
+{
+    SIMULATOR(warpsim_fail_clear)();
+}
+
 /* Nothing live, nothing that a real machine would punish. */
 __attribute__((unused)) static void check_clean(void)
 {
     char text[512];
     size_t i;
-    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("*"), 0);
-    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("graph"), 0);
-    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("graph_exec"), 0);
-    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("graph_block"), 0);
-    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("user_object"), 0);
+    CHECK_EQ_U64(live("*"), 0);
+    CHECK_EQ_U64(live("graph"), 0);
+    CHECK_EQ_U64(live("graph_exec"), 0);
+    CHECK_EQ_U64(live("graph_block"), 0);
+    CHECK_EQ_U64(live("user_object"), 0);
     CHECK_EQ_U64(SIMULATOR(warpsim_violation_count)(), 0);
     for (i = 0; SIMULATOR(warpsim_violation_get)(i, text, sizeof text) != 0; ++i)
         printf("\n    %s", text);

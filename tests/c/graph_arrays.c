@@ -46,11 +46,6 @@ static int all_are(warp_array *array, int64_t count, int32_t value, warp_stream 
     return 1;
 }
 
-static size_t live(const char *kind)
-{
-    return SIMULATOR(warpsim_live_count)(kind);
-}
-
 static void over(warp_stream *stream)
 {
     CHECK_STATUS(warp_stream_synchronize(stream), WARP_SUCCESS);

@@ -14,11 +14,6 @@
 #define SIZE ((uint64_t)1 << 16)
 #define U8 (warp_dtype_make(WARP_DTYPE_UINT, 8))
 
-static size_t live(const char *kind)
-{
-    return SIMULATOR(warpsim_live_count)(kind);
-}
-
 /* A graph with a block of its own that keeps blocks of other kinds, which were freed, and wrapped memory. */
 struct rich {
     warp_stream *stream;

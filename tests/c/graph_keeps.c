@@ -22,29 +22,9 @@ static const struct {
 };
 #define KINDS (sizeof kinds / sizeof *kinds)
 
-static size_t live(const char *kind)
-{
-    return SIMULATOR(warpsim_live_count)(kind);
-}
-
 static int is_host(size_t k)
 {
     return kinds[k].kind == WARP_MEMORY_HOST || kinds[k].kind == WARP_MEMORY_PINNED;
-}
-
-static uint64_t live_blocks(void)
-{
-    uint64_t blocks = 0;
-    size_t count = 0, i;
-    CHECK_STATUS(warp_device_get_count(&count), WARP_SUCCESS);
-    for (i = 0; i < count; ++i) {
-        warp_statistics of = {.struct_size = sizeof of};
-        warp_device *device = NULL;
-        CHECK_STATUS(warp_device_get_at(i, &device), WARP_SUCCESS);
-        CHECK_STATUS(warp_statistics_get(device, WARP_MEMORY_UNKNOWN, &of), WARP_SUCCESS);
-        blocks += of.live_blocks;
-    }
-    return blocks;
 }
 
 static void *alloc_kind(size_t k, warp_stream *stream)

@@ -56,7 +56,7 @@ static void check_usable(const struct life *life, int freed)
     CHECK_STATUS(warp_memory_fill(life->block, 1, "x", 1, life->stream), WARP_ERROR_INVALID_ARGUMENT);
 }
 
-static void live(const int *order, int times)
+static void live_through(const int *order, int times)
 {
     struct life life = captured();
     int i, freed = 0, released = 0;
@@ -98,7 +98,7 @@ PROCESS_TEST(every_order_of_launch_free_and_release_ends_with_nothing_left)
     start_on("h200x2");
     for (order = 0; order < sizeof orders / sizeof *orders; ++order)
         for (count = 0; count < sizeof launches / sizeof *launches; ++count)
-            live(orders[order], launches[count]);
+            live_through(orders[order], launches[count]);
 }
 
 PROCESS_TEST(a_hundred_lives_leave_nothing)
@@ -107,7 +107,7 @@ PROCESS_TEST(a_hundred_lives_leave_nothing)
     int i;
     start_on("h200x2");
     for (i = 0; i < 100; ++i)
-        live(order, 1);
+        live_through(order, 1);
 }
 
 PROCESS_TEST(a_block_that_is_freed_between_two_launches_is_there_for_the_second)
