@@ -193,8 +193,7 @@ impl Event {
             return Ok(true);
         }
         let driver = self.device.require_cuda("querying an event")?;
-        let _context = self.device.enter(driver)?;
-        let _relaxed = driver.relax_capture().map_err(|f| self.device.error(driver, f))?;
+        let _entered = self.device.enter_relaxed(driver)?;
         self.locked(|state| {
             self.refuse_captured(state, "the event cannot be queried")?;
             driver.event_is_done(self.native).map_err(|f| self.device.error(driver, f))
@@ -207,8 +206,7 @@ impl Event {
             return Ok(());
         }
         let driver = self.device.require_cuda("waiting for an event")?;
-        let _context = self.device.enter(driver)?;
-        let _relaxed = driver.relax_capture().map_err(|f| self.device.error(driver, f))?;
+        let _entered = self.device.enter_relaxed(driver)?;
         // No lock is held while it waits; a record in a capture meanwhile is what the count keeps away.
         self.locked(|state| {
             self.refuse_captured(state, "the event cannot be waited for by the host")?;
@@ -256,8 +254,7 @@ pub fn elapsed(start: &Event, end: &Event) -> Result<f32> {
         return Ok((times[1].wrapping_sub(times[0]).cast_signed() as f64 / 1e6) as f32);
     }
     let driver = device.require_cuda("measuring time between events")?;
-    let _context = device.enter(driver)?;
-    let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+    let _entered = device.enter_relaxed(driver)?;
     let refuse = |event: &Event, state: &State, which| {
         event.refuse_captured(state, &format!("the {which} event has no time"))
     };
@@ -460,8 +457,7 @@ pub fn create(device: &'static Device, options: Options) -> Result<Handle> {
         return EVENTS.insert(Event::new(device, RawEvent::NULL, true, options));
     }
     let driver = device.require_cuda("an event")?;
-    let _context = device.enter(driver)?;
-    let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+    let _entered = device.enter_relaxed(driver)?;
     let native = driver
         .create_event_with(options.timing, options.blocking)
         .map_err(|f| device.error(driver, f).context("an event"))?;

@@ -88,8 +88,7 @@ pub fn natives(graph: &Entered<Graph>) -> Result<(RawGraph, RawGraphExec)> {
         && let Ok(driver) = runtime::driver()
     {
         let device = graph.device();
-        let _context = device.enter(driver)?;
-        let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+        let _entered = device.enter_relaxed(driver)?;
         capture::share(driver, graph)?;
     }
     Ok(graph.natives())
@@ -121,7 +120,6 @@ fn with_driver<R>(
     ask: impl FnOnce(&'static Driver) -> std::result::Result<R, crate::driver::Failure>,
 ) -> Result<R> {
     let driver = device.require_cuda("the memory of graphs")?;
-    let _context = device.enter(driver)?;
-    let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+    let _entered = device.enter_relaxed(driver)?;
     ask(driver).map_err(|f| device.error(driver, f))
 }

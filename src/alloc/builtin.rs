@@ -320,8 +320,7 @@ pub fn pinned(order: Order<'_>) -> Result<u64> {
         );
     }
     let owner = pinned_owner(driver)?;
-    let _context = owner.enter(driver)?;
-    let _relaxed = driver.relax_capture().map_err(|f| owner.error(driver, f))?;
+    let _entered = owner.enter_relaxed(driver)?;
     parked::poll();
     let native = match driver.alloc_pinned(order.padded_size()) {
         Ok(native) => native,

@@ -260,8 +260,7 @@ fn release_after_all(
     record: &mut Record,
     options: &FreeOptions<'_>,
 ) -> Result<()> {
-    let _context = owner.enter(driver)?;
-    let _relaxed = driver.relax_capture().map_err(|f| owner.error(driver, f))?;
+    let _entered = owner.enter_relaxed(driver)?;
     // The holds are the list's from here on, and gone when the free fails: then the uses were over.
     let mut after = take_uses(record);
     if let Some(stream) = options.stream {
@@ -283,8 +282,7 @@ fn release_to_graph(
     record: &mut Record,
     options: &FreeOptions<'_>,
 ) -> Result<()> {
-    let _context = owner.enter(driver)?;
-    let _relaxed = driver.relax_capture().map_err(|f| owner.error(driver, f))?;
+    let _entered = owner.enter_relaxed(driver)?;
     parked::poll();
     // What is recorded on a stream that is captured comes before the free by its place in the graph.
     let outside = match options.stream {

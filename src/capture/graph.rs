@@ -613,8 +613,7 @@ impl Graph {
         }
         let (mut exec, mut graph) = (exec, graph);
         let mut once = || -> crate::error::Result<()> {
-            let _context = self.device.enter(driver)?;
-            let _relaxed = driver.relax_capture().map_err(|f| self.device.error(driver, f))?;
+            let _entered = self.device.enter_relaxed(driver)?;
             let mut done = Ok(());
             if let Some(old) = exec {
                 done = driver.destroy_exec(old);

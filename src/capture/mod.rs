@@ -69,8 +69,7 @@ pub fn begin(stream: &Entered<Stream>, mode: CaptureMode, options: &Options) -> 
             stream.id()
         );
     }
-    let _context = device.enter(driver)?;
-    let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+    let _entered = device.enter_relaxed(driver)?;
     if info(driver, stream)?.is_some() {
         fail!(
             IllegalInCapture,
@@ -164,8 +163,7 @@ fn finish(
     stream: &Entered<Stream>,
     graph: &Entered<Graph>,
 ) -> Result<()> {
-    let _context = device.enter(driver)?;
-    let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+    let _entered = device.enter_relaxed(driver)?;
     if !graph.is_paused() {
         require_whole(driver, stream, graph)?;
     }
@@ -256,8 +254,7 @@ pub fn pause(stream: &Entered<Stream>) -> Result<()> {
             stream.id()
         );
     }
-    let _context = device.enter(driver)?;
-    let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+    let _entered = device.enter_relaxed(driver)?;
     require_whole(driver, stream, &graph)?;
     graph.pause(driver).map_err(|f| device.error(driver, f).context("the pause of a capture"))
 }
@@ -273,8 +270,7 @@ pub fn resume(stream: &Entered<Stream>) -> Result<()> {
             stream.id()
         );
     }
-    let _context = device.enter(driver)?;
-    let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+    let _entered = device.enter_relaxed(driver)?;
     let id =
         graph.resume(driver).map_err(|f| device.error(driver, f).context("the resumption of a capture"))?;
     let handle = GRAPHS.handle_of(graph.index());

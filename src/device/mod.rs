@@ -14,7 +14,7 @@ pub use table::{
 
 pub use crate::driver::RawContext;
 
-use crate::driver::{ContextGuard, DeviceFacts, Driver, Failure, RawPool};
+use crate::driver::{ContextGuard, DeviceFacts, Driver, Failure, RawPool, RelaxedCapture};
 use crate::error::{Error, Result, error, fail};
 use crate::handle::{Handle, Tag, encode};
 use crate::log::log;
@@ -233,6 +233,18 @@ impl Device {
     pub fn enter(&self, driver: &'static Driver) -> Result<ContextGuard<'static>> {
         let context = self.context(driver)?;
         driver.enter(context).map_err(|f| self.error(driver, f))
+    }
+
+    /// As `enter`, and the thread's capture mode is relaxed until then too.
+    #[inline]
+    pub fn enter_relaxed(
+        &self,
+        driver: &'static Driver,
+    ) -> Result<(RelaxedCapture<'static>, ContextGuard<'static>)> {
+        let context = self.enter(driver)?;
+        let relaxed = driver.relax_capture().map_err(|f| self.error(driver, f))?;
+        // The mode is put back first.
+        Ok((relaxed, context))
     }
 
     /// The pool that allocations name: the device's current one at the first use, whatever other code makes

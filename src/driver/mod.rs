@@ -28,7 +28,7 @@ mod stream;
 mod table;
 
 pub use code::{CAPTURE_INVALIDATED, Failure};
-pub use context::ContextGuard;
+pub use context::{ContextGuard, RelaxedCapture};
 pub use device::DeviceFacts;
 pub use graph::{CaptureInfo, CaptureMode, Dependency, GraphMemory, RawGraph, RawGraphExec, RawNode};
 pub use memory::FillValue;

@@ -399,8 +399,7 @@ pub struct Options {
 /// Makes a stream of the device.
 pub fn create(device: &'static Device, options: Options) -> Result<Handle> {
     let driver = device.require_cuda("a stream")?;
-    let _context = device.enter(driver)?;
-    let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+    let _entered = device.enter_relaxed(driver)?;
     let (least, greatest) = driver.priority_range().unwrap_or((0, 0));
     if options.priority != 0 && !(greatest..=least).contains(&options.priority) {
         fail!(
