@@ -36,6 +36,14 @@ struct Open {
     ours: bool,
 }
 
+impl Open {
+    /// Whether it began on the stream, as the calling thread names it: each thread's own default stream is another one, even
+    /// when the handle is the same.
+    fn began_on(&self, stream: &Entered<Stream>) -> bool {
+        self.origin == stream.index() && (!stream.is_per_thread() || stream::is_this_thread(self.thread))
+    }
+}
+
 static OPEN: Lock<Vec<Open>> = Lock::new(Vec::new());
 
 /// Held while a capture becomes known, so that no other thread takes one that just begins here for other code's.
@@ -372,8 +380,13 @@ pub fn leave_stream(stream: &Entered<Stream>) -> Result<()> {
         // The capture is the parent's, and so may be whoever has the list.
         return Ok(());
     }
-    let Some(graph) = begun_on(stream) else { return Ok(()) };
-    if graph.is_ours() {
+    // Of every thread's, where the stream is each thread's own.
+    let begun: Vec<_> = {
+        let open = OPEN.read();
+        open.iter().filter(|open| open.origin == stream.index()).map(|open| open.graph).collect()
+    };
+    let begun: Vec<_> = begun.into_iter().filter_map(|graph| GRAPHS.enter(graph).ok()).collect();
+    if let Some(graph) = begun.iter().find(|graph| graph.is_ours()) {
         fail!(
             IllegalInCapture,
             "the stream (id {}) cannot be released while its capture {} goes on or is paused; end the capture or give it up first",
@@ -381,10 +394,12 @@ pub fn leave_stream(stream: &Entered<Stream>) -> Result<()> {
             graph.id()
         );
     }
-    if let Ok(driver) = runtime::driver() {
-        graph.hand_over(driver);
+    for graph in begun {
+        if let Ok(driver) = runtime::driver() {
+            graph.hand_over(driver);
+        }
+        forget_open(&graph);
     }
-    forget_open(&graph);
     Ok(())
 }
 
@@ -536,7 +551,7 @@ fn find(id: u64) -> Option<Entered<Graph>> {
 }
 
 fn begun_on(stream: &Entered<Stream>) -> Option<Entered<Graph>> {
-    let graph = OPEN.read().iter().find(|open| open.origin == stream.index()).map(|open| open.graph)?;
+    let graph = OPEN.read().iter().find(|open| open.began_on(stream)).map(|open| open.graph)?;
     GRAPHS.enter(graph).ok()
 }
 
