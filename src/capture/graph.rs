@@ -208,7 +208,8 @@ impl Graph {
         self.id
     }
 
-    fn native_id(&self) -> u64 {
+    /// What the driver calls the capture at present.
+    pub fn native_id(&self) -> u64 {
         self.native_id.load(Ordering::Relaxed)
     }
 
@@ -237,6 +238,11 @@ impl Graph {
 
     pub fn is_paused(&self) -> bool {
         matches!(self.state.lock().phase, Phase::Paused(..))
+    }
+
+    /// Whether its capture was neither paused nor ended here.
+    pub fn is_capturing(&self) -> bool {
+        matches!(self.state.lock().phase, Phase::Capturing)
     }
 
     /// Tells it its slot, once it has one.

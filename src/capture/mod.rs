@@ -96,10 +96,10 @@ pub fn begin(stream: &Entered<Stream>, mode: CaptureMode, options: &Options) -> 
         let Some(info) = info else {
             fail!(DriverError, "the capture of the stream (id {}) began and is not there", stream.id())
         };
-        register(stream, &info, mode, true, options)
+        register(driver, stream, &info, mode, true, options)
     });
     known.map(drop).inspect_err(|_| {
-        if let Some(graph) = leave(driver, native)
+        if let Some(graph) = leave(driver, native, None)
             && options.into.is_none()
         {
             let _ = driver.destroy_graph(graph);
@@ -216,7 +216,8 @@ fn unwind(
     if let Ok(_context) = device.enter(driver)
         && let Ok(_relaxed) = driver.relax_capture()
     {
-        let ended = if graph.is_paused() { None } else { leave(driver, stream.native()) };
+        let ended =
+            if graph.is_paused() { None } else { leave(driver, stream.native(), Some(graph.native_id())) };
         if let Some(native) = graph.void(ended) {
             let _ = driver.destroy_graph(native);
         }
@@ -225,11 +226,17 @@ fn unwind(
     }
 }
 
-/// Ends whatever the stream captures, and gives what became of it. Twice, since the driver may have refused for a passing
-/// reason.
-fn leave(driver: &Driver, native: RawStream) -> Option<RawGraph> {
+/// Ends what the stream captures, unless that is known to be another capture than the one that is named, and gives what
+/// became of it. Twice, since the driver may have refused for a passing reason.
+fn leave(driver: &Driver, native: RawStream, named: Option<u64>) -> Option<RawGraph> {
     for _ in 0..2 {
-        if driver.capture_id(native).is_ok_and(|id| id.is_none()) {
+        // One that is broken has no number.
+        let is_another = |id: Option<u64>| match (id, named) {
+            (None, _) => true,
+            (Some(id), Some(named)) => id != 0 && id != named,
+            (Some(_), None) => false,
+        };
+        if driver.capture_id(native).is_ok_and(is_another) {
             return None;
         }
         if let Ok(graph) = driver.end_capture(native)
@@ -522,7 +529,9 @@ fn active(stream: &Stream, info: Option<CaptureInfo>) -> Result<Option<CaptureIn
 
 /// An error for a capture that other code broke or ended.
 fn require_whole(driver: &Driver, stream: &Stream, graph: &Graph) -> Result<()> {
-    if active(stream, info(driver, stream)?)?.is_none() {
+    // A capture that other code began there since is not this one. One that is broken has no number.
+    let info = info(driver, stream)?.filter(|info| !info.active || info.id == graph.native_id());
+    if active(stream, info)?.is_none() {
         fail!(
             IllegalInCapture,
             "the capture {} of the stream (id {}) is not there any more: other code ended it; end with warp_capture_end() what was begun with warp_capture_begin()",
@@ -617,7 +626,27 @@ fn why_not_here(driver: &'static Driver, stream: &Entered<Stream>, what: &str) -
     }
 }
 
+/// Before another capture of the stream becomes known: one that began there and was neither ended nor paused here was ended by
+/// other code, which did not say so.
+fn forget_ended(driver: &'static Driver, stream: &Entered<Stream>) {
+    let before: Vec<_> =
+        OPEN.read().iter().filter(|open| open.began_on(stream)).map(|open| open.graph).collect();
+    let before = before.into_iter().filter_map(|graph| GRAPHS.enter(graph).ok());
+    for graph in before.filter(|graph| graph.is_capturing()) {
+        forget_open(&graph);
+        if graph.is_ours() {
+            GRAPHS.set_word(graph.index(), VOID);
+            // Whoever ended it has the native graph.
+            graph.void(None);
+            drop(GRAPHS.close(GRAPHS.handle_of(graph.index())));
+        } else {
+            graph.hand_over(driver);
+        }
+    }
+}
+
 fn register(
+    driver: &'static Driver,
     stream: &Entered<Stream>,
     info: &CaptureInfo,
     mode: CaptureMode,
@@ -638,6 +667,7 @@ fn register(
     let handle = GRAPHS.insert(Graph::new(stream.device(), info.id, origin))?;
     let graph = GRAPHS.enter(handle)?;
     graph.set_index(graph.index());
+    forget_ended(driver, stream);
     OPEN.write().push(Open {
         graph: handle,
         id: info.id,
@@ -650,7 +680,7 @@ fn register(
 
 /// From now on the capture of other code is known; the news of its graph's end is awaited. `None` when it has ended.
 fn watch_foreign(
-    driver: &Driver,
+    driver: &'static Driver,
     stream: &Entered<Stream>,
     no_allocations: bool,
 ) -> Result<Option<Entered<Graph>>> {
@@ -662,7 +692,7 @@ fn watch_foreign(
     }
     // Its mode is not to be had. Only its own thread may add to it, as if it were not relaxed.
     let options = Options { into: None, no_allocations };
-    let graph = register(stream, &info, CaptureMode::ThreadLocal, false, &options)?;
+    let graph = register(driver, stream, &info, CaptureMode::ThreadLocal, false, &options)?;
     gone::watch(driver, &graph, info.graph).map_err(|f: Failure| {
         forget_open(&graph);
         drop(GRAPHS.close(GRAPHS.handle_of(graph.index())));

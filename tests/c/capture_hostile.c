@@ -11,12 +11,27 @@
 
 #define SIZE ((uint64_t)4096)
 
+static void use_natively(void)
+{
+    CUcontext context = NULL;
+    CHECK_STATUS(warp_device_get_native_context(device("cuda:0"), &context), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(cuCtxSetCurrent)(context), 0);
+}
+
 static void check_left_nothing(void)
 {
     CHECK_EQ_U64(SIMULATOR(cuCtxSetCurrent)(NULL), 0);
     CHECK_EQ_U64(graph_memory_after_trim(), 0);
     CHECK_EQ_U64(graph_memory_after_trim(), 0);
     check_clean();
+}
+
+/* Only a thread that captures is refused this. */
+static void check_thread_captures_nothing(void)
+{
+    void *block = NULL;
+    CHECK_STATUS(try_alloc("cpu", NULL, WARP_MEMORY_PINNED, SIZE, &block), WARP_SUCCESS);
+    CHECK_STATUS(warp_free(block), WARP_SUCCESS);
 }
 
 /* ---- each thread's own default stream, by one handle ---- */
@@ -62,6 +77,127 @@ PROCESS_TEST(two_threads_capture_their_own_default_streams_by_one_handle)
         CHECK_STATUS(warp_graph_release(end(own)), WARP_SUCCESS);
         CHECK_STATUS(warp_stream_release(own), WARP_SUCCESS);
     }
+    check_left_nothing();
+}
+
+/* ---- captures that end without a word ---- */
+
+PROCESS_TEST(a_capture_begins_where_other_code_ended_one_without_a_word)
+{
+    warp_stream *stream;
+    CUgraph other = NULL;
+    warp_graph *graph;
+    void *block;
+    int adopted;
+    start_on("h200x2");
+    use_natively();
+    stream = make_stream("cuda:0", WARP_STREAM_NON_BLOCKING);
+    for (adopted = 0; adopted < 2; ++adopted) {
+        CHECK_EQ_U64(SIMULATOR(cuStreamBeginCapture_v2)(native_of(stream), WARP_CAPTURE_THREAD_LOCAL), 0);
+        if (adopted)
+            CHECK_STATUS(warp_capture_adopt(stream, 0), WARP_SUCCESS);
+        else
+            CHECK_STATUS(warp_free(alloc_on("cuda:0", stream, SIZE)), WARP_SUCCESS);
+        CHECK_EQ_U64(SIMULATOR(cuStreamEndCapture)(native_of(stream), &other), 0);
+        begin(stream);
+        CHECK_EQ_I64(capture_of(stream).is_owned, 1);
+        block = alloc_on("cuda:0", stream, SIZE);
+        fill_byte(block, 3, SIZE, stream);
+        graph = end(stream);
+        CHECK_EQ_I64(state_of(stream), WARP_CAPTURE_STATE_NONE);
+        CHECK_STATUS(warp_graph_launch(graph, stream), WARP_SUCCESS);
+        CHECK(holds(block, 3, SIZE, stream));
+        CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+        CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
+        CHECK_EQ_U64(SIMULATOR(cuGraphDestroy)(other), 0);
+    }
+    CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
+    check_left_nothing();
+}
+
+PROCESS_TEST(the_second_of_two_captures_of_other_code_is_the_one_that_is_ended)
+{
+    warp_stream *stream;
+    CUgraph first = NULL, second = NULL;
+    start_on("h200x2");
+    use_natively();
+    stream = make_stream("cuda:0", WARP_STREAM_NON_BLOCKING);
+    CHECK_EQ_U64(SIMULATOR(cuStreamBeginCapture_v2)(native_of(stream), WARP_CAPTURE_THREAD_LOCAL), 0);
+    CHECK_STATUS(warp_capture_adopt(stream, 0), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(cuStreamEndCapture)(native_of(stream), &first), 0);
+    CHECK_EQ_U64(SIMULATOR(cuStreamBeginCapture_v2)(native_of(stream), WARP_CAPTURE_THREAD_LOCAL), 0);
+    CHECK_STATUS(warp_capture_adopt(stream, 0), WARP_SUCCESS);
+    CHECK_STATUS(warp_capture_end(stream, NULL), WARP_SUCCESS);
+    CHECK_STATUS(warp_capture_end(stream, NULL), WARP_ERROR_INVALID_ARGUMENT);
+    CHECK_STR_CONTAINS(warp_error_get_message(), "begun by other code");
+    CHECK_EQ_U64(SIMULATOR(cuStreamEndCapture)(native_of(stream), &second), 0);
+    CHECK_EQ_U64(SIMULATOR(cuGraphDestroy)(first), 0);
+    CHECK_EQ_U64(SIMULATOR(cuGraphDestroy)(second), 0);
+    CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
+    check_left_nothing();
+}
+
+/* Other code ends what the library began, and the library is asked to begin again: the first capture came to nothing. */
+PROCESS_TEST(a_capture_begins_where_other_code_ended_one_of_the_library)
+{
+    warp_stream *stream;
+    CUgraph stolen = NULL;
+    warp_graph *graph;
+    void *lost, *block;
+    start_on("h200x2");
+    use_natively();
+    stream = make_stream("cuda:0", WARP_STREAM_NON_BLOCKING);
+    begin(stream);
+    lost = alloc_on("cuda:0", stream, SIZE);
+    CHECK_EQ_U64(SIMULATOR(cuStreamEndCapture)(native_of(stream), &stolen), 0);
+    begin(stream);
+    block = alloc_on("cuda:0", stream, SIZE);
+    fill_byte(block, 5, SIZE, stream);
+    graph = end(stream);
+    CHECK_EQ_I64(state_of(stream), WARP_CAPTURE_STATE_NONE);
+    CHECK_EQ_U64(graph_info(graph).block_count, 1);
+    CHECK_STATUS(warp_graph_launch(graph, stream), WARP_SUCCESS);
+    CHECK(holds(block, 5, SIZE, stream));
+    CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+    CHECK_STATUS(warp_free(lost), WARP_SUCCESS);
+    CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
+    check_thread_captures_nothing();
+    CHECK_EQ_U64(SIMULATOR(cuGraphDestroy)(stolen), 0);
+    CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
+    check_left_nothing();
+}
+
+/* Other code ends what the library began and begins a capture of its own there, which is not the library's to end. */
+PROCESS_TEST(a_capture_of_other_code_in_the_place_of_the_librarys_is_left_alone)
+{
+    warp_stream *stream;
+    CUgraph stolen = NULL, theirs = NULL;
+    warp_graph *graph = NULL;
+    int how;
+    start_on("h200x2");
+    use_natively();
+    stream = make_stream("cuda:0", WARP_STREAM_NON_BLOCKING);
+    for (how = 0; how < 3; ++how) {
+        begin(stream);
+        CHECK_EQ_U64(SIMULATOR(cuStreamEndCapture)(native_of(stream), &stolen), 0);
+        CHECK_EQ_U64(SIMULATOR(cuStreamBeginCapture_v2)(native_of(stream), WARP_CAPTURE_THREAD_LOCAL), 0);
+        if (how == 0) {
+            CHECK_STATUS(warp_capture_end(stream, &graph), WARP_ERROR_ILLEGAL_IN_CAPTURE);
+            CHECK_STR_CONTAINS(warp_error_get_message(), "is not there any more");
+        } else if (how == 1) {
+            CHECK_STATUS(warp_capture_abandon(stream), WARP_SUCCESS);
+        } else {
+            CHECK_STATUS(warp_capture_pause(stream), WARP_ERROR_ILLEGAL_IN_CAPTURE);
+            CHECK_STR_CONTAINS(warp_error_get_message(), "is not there any more");
+            CHECK_STATUS(warp_capture_adopt(stream, 0), WARP_SUCCESS);
+        }
+        CHECK_EQ_I64(state_of(stream), WARP_CAPTURE_STATE_ACTIVE);
+        CHECK_EQ_U64(SIMULATOR(cuStreamEndCapture)(native_of(stream), &theirs), 0);
+        CHECK_EQ_U64(SIMULATOR(cuGraphDestroy)(stolen), 0);
+        CHECK_EQ_U64(SIMULATOR(cuGraphDestroy)(theirs), 0);
+    }
+    CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
+    check_thread_captures_nothing();
     check_left_nothing();
 }
 
