@@ -96,6 +96,8 @@ pub struct Graph {
     /// Other code has its native handle, or another graph a copy of it: it may run without being launched here.
     shared: AtomicBool,
     allocated: AtomicBool,
+    /// Some thread ends the capture, or has ended it.
+    ending: AtomicBool,
     released: AtomicBool,
     /// How many ends are to be waited for after the release: that of the last run launched here, and news of the driver.
     awaited: AtomicU32,
@@ -185,6 +187,7 @@ impl Graph {
             launched: AtomicBool::new(false),
             shared: AtomicBool::new(false),
             allocated: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
             released: AtomicBool::new(false),
             awaited: AtomicU32::new(0),
             over: AtomicBool::new(false),
@@ -243,6 +246,11 @@ impl Graph {
     /// Whether its capture was neither paused nor ended here.
     pub fn is_capturing(&self) -> bool {
         matches!(self.state.lock().phase, Phase::Capturing)
+    }
+
+    /// Whether it is for the caller to end the capture: of all who ask the first.
+    pub fn claim_end(&self) -> bool {
+        !self.ending.swap(true, Ordering::AcqRel)
     }
 
     /// Tells it its slot, once it has one.
@@ -452,10 +460,13 @@ impl Graph {
         });
     }
 
-    /// Ends the capture on its stream and keeps the graph as it is so far.
-    pub fn pause(&self, driver: &'static Driver) -> Result<(), Failure> {
+    /// Ends the capture on its stream and keeps the graph as it is so far. False when it does not go on any more.
+    pub fn pause(&self, driver: &'static Driver) -> Result<bool, Failure> {
         log::after(|| {
             let mut state = self.state.lock();
+            if !matches!(state.phase, Phase::Capturing) {
+                return Ok(false);
+            }
             self.place_pending(driver, &mut state);
             order::join_all(driver, self.origin.native)?;
             let frontier =
@@ -463,7 +474,7 @@ impl Graph {
             let graph = driver.end_capture(self.origin.native)?;
             self.pauses.fetch_add(1, Ordering::Relaxed);
             state.phase = Phase::Paused(graph, frontier);
-            Ok(())
+            Ok(true)
         })
     }
 

@@ -145,6 +145,7 @@ pub fn end(stream: &Entered<Stream>, taken: bool) -> Result<Option<Handle>> {
         forget_open(&graph);
         return Ok(None);
     }
+    claim_end(&graph, stream)?;
     let handle = GRAPHS.handle_of(graph.index());
     let whole = finish(driver, device, stream, &graph);
     forget_open(&graph);
@@ -170,8 +171,12 @@ fn finish(
 ) -> Result<()> {
     let _context = device.enter(driver)?;
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
-    if !graph.is_paused() {
-        require_whole(driver, stream, graph)?;
+    if !graph.is_paused()
+        && let Err(error) = require_whole(driver, stream, graph)
+        // Another thread may pause it meanwhile.
+        && !graph.is_paused()
+    {
+        return Err(error);
     }
     let failed = |f| device.error(driver, f).context("the end of a capture");
     let native = graph.end(driver).map_err(failed)?;
@@ -199,10 +204,24 @@ pub fn abandon(stream: &Entered<Stream>) -> Result<()> {
             stream.id()
         );
     }
+    claim_end(&graph, stream)?;
     forget_open(&graph);
     unwind(driver, device, stream, &graph);
     drop(GRAPHS.close(GRAPHS.handle_of(graph.index())));
     Ok(())
+}
+
+/// Of several threads that end a relaxed capture one does: the unwinding of the others would take its graph away.
+fn claim_end(graph: &Entered<Graph>, stream: &Stream) -> Result<()> {
+    if graph.claim_end() {
+        return Ok(());
+    }
+    fail!(
+        InvalidArgument,
+        "the capture {} of the stream (id {}) is just being ended or given up by another thread",
+        graph.id(),
+        stream.id()
+    )
 }
 
 /// Makes the stream an ordinary one again, and the memory of its capture something that will never be.
@@ -270,7 +289,16 @@ pub fn pause(stream: &Entered<Stream>) -> Result<()> {
     let _context = device.enter(driver)?;
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
     require_whole(driver, stream, &graph)?;
-    graph.pause(driver).map_err(|f| device.error(driver, f).context("the pause of a capture"))
+    match graph.pause(driver) {
+        Ok(true) => Ok(()),
+        Ok(false) => fail!(
+            IllegalInCapture,
+            "the capture {} of the stream (id {}) was ended or paused by another thread meanwhile",
+            graph.id(),
+            stream.id()
+        ),
+        Err(f) => Err(device.error(driver, f).context("the pause of a capture")),
+    }
 }
 
 /// Goes on with a paused capture.
@@ -460,6 +488,10 @@ pub fn dismantle() {
     let open: Vec<_> = if runtime::is_forked() { Vec::new() } else { OPEN.write().drain(..).collect() };
     for open in open.into_iter().filter(|open| open.ours) {
         let Ok(graph) = GRAPHS.enter(open.graph) else { continue };
+        if !graph.claim_end() {
+            // Whoever ends it just now has a graph that is released below.
+            continue;
+        }
         let may_end =
             graph.is_this_threads() || graph.origin.mode == CaptureMode::Relaxed || graph.is_paused();
         if may_end
@@ -633,6 +665,9 @@ fn forget_ended(driver: &'static Driver, stream: &Entered<Stream>) {
         OPEN.read().iter().filter(|open| open.began_on(stream)).map(|open| open.graph).collect();
     let before = before.into_iter().filter_map(|graph| GRAPHS.enter(graph).ok());
     for graph in before.filter(|graph| graph.is_capturing()) {
+        if graph.is_ours() && !graph.claim_end() {
+            continue;
+        }
         forget_open(&graph);
         if graph.is_ours() {
             GRAPHS.set_word(graph.index(), VOID);

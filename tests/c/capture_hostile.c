@@ -201,4 +201,61 @@ PROCESS_TEST(a_capture_of_other_code_in_the_place_of_the_librarys_is_left_alone)
     check_left_nothing();
 }
 
+/* ---- two threads and one capture ---- */
+
+static pthread_barrier_t together;
+static warp_stream *common;
+static struct ending {
+    int how;
+    warp_graph *graph;
+    warp_status status;
+} endings[2];
+
+static void *end_common(void *argument)
+{
+    struct ending *ending = argument;
+    pthread_barrier_wait(&together);
+    ending->status = ending->how == 0   ? warp_capture_end(common, &ending->graph)
+                     : ending->how == 1 ? warp_capture_abandon(common)
+                                        : warp_capture_pause(common);
+    if (ending->graph != NULL)
+        CHECK_STATUS(warp_graph_launch(ending->graph, common), WARP_SUCCESS);
+    return NULL;
+}
+
+PROCESS_TEST(of_two_threads_that_end_one_relaxed_capture_one_does)
+{
+    int round, rounds = check_under("valgrind") ? 30 : 1000;
+    void *block;
+    setenv("WARPSIM_LOG", "0", 1);
+    start_on("h200x2");
+    common = make_stream("cuda:0", WARP_STREAM_NON_BLOCKING);
+    block = alloc_on("cuda:0", common, SIZE);
+    REQUIRE(pthread_barrier_init(&together, NULL, 2) == 0);
+    for (round = 0; round < rounds && check_failure_count() == 0; ++round) {
+        pthread_t threads[2];
+        int i;
+        CHECK_STATUS(warp_capture_begin(common, WARP_CAPTURE_RELAXED), WARP_SUCCESS);
+        fill_byte(block, 1, SIZE, common);
+        for (i = 0; i < 2; ++i) {
+            /* The first ends it, the second ends it too, gives it up, or pauses it. */
+            endings[i].how = i * round % 3;
+            endings[i].graph = NULL;
+            REQUIRE(pthread_create(&threads[i], NULL, end_common, &endings[i]) == 0);
+        }
+        for (i = 0; i < 2; ++i)
+            pthread_join(threads[i], NULL);
+        if (endings[1].how == 2)
+            CHECK_STATUS(endings[0].status, WARP_SUCCESS);
+        else
+            CHECK_EQ_I64((endings[0].status == WARP_SUCCESS) + (endings[1].status == WARP_SUCCESS), 1);
+        CHECK_EQ_I64(state_of(common), WARP_CAPTURE_STATE_NONE);
+        for (i = 0; i < 2; ++i)
+            CHECK_STATUS(warp_graph_release(endings[i].graph), WARP_SUCCESS);
+    }
+    CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(common), WARP_SUCCESS);
+    check_left_nothing();
+}
+
 CHECK_MAIN()
