@@ -14,11 +14,12 @@ use crate::driver::{CaptureInfo, Driver, Failure, RawNode, RawStream};
 use crate::error::{Error, Result, error, fail};
 use crate::fork::Lock;
 use crate::handle::{Entered, Handle, Registry};
+use crate::log;
 use crate::runtime;
 use crate::stream::{self, Stream};
 use crate::thread;
 use graph::Origin;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 static GRAPHS: Registry<Graph> = Registry::new();
 
@@ -46,7 +47,8 @@ impl Open {
 
 static OPEN: Lock<Vec<Open>> = Lock::new(Vec::new());
 
-/// Held while a capture becomes known, so that no other thread takes one that just begins here for other code's.
+/// Held while a capture becomes known, so that no other thread takes one that just begins here for other code's, and none begins
+/// on a stream that is just released. Messages wait until it is let go of.
 static TAKING_NOTE: Mutex<()> = Mutex::new(());
 
 /// How a capture should be.
@@ -86,24 +88,29 @@ pub fn begin(stream: &Entered<Stream>, mode: CaptureMode, options: &Options) -> 
         );
     }
     let native = stream.native();
-    let _alone = TAKING_NOTE.lock();
-    stream::begin_capture(|| match options.into {
-        Some(graph) => driver.begin_capture_into(native, graph, &[], mode),
-        None => driver.begin_capture(native, mode),
-    })
-    .map_err(|f| device.error(driver, f).context("the begin of a capture"))?;
-    let known = info(driver, stream).and_then(|info| {
-        let Some(info) = info else {
-            fail!(DriverError, "the capture of the stream (id {}) began and is not there", stream.id())
-        };
-        register(driver, stream, &info, mode, true, options)
-    });
-    known.map(drop).inspect_err(|_| {
-        if let Some(graph) = leave(driver, native, None)
-            && options.into.is_none()
-        {
-            let _ = driver.destroy_graph(graph);
-        }
+    log::after(|| {
+        let _alone = TAKING_NOTE.lock();
+        // Nobody could end it if the handle is stale by now, or everything shut down.
+        runtime::require_live()?;
+        stream::enter(stream::handle_of(stream))?;
+        stream::begin_capture(|| match options.into {
+            Some(graph) => driver.begin_capture_into(native, graph, &[], mode),
+            None => driver.begin_capture(native, mode),
+        })
+        .map_err(|f| device.error(driver, f).context("the begin of a capture"))?;
+        let known = info(driver, stream).and_then(|info| {
+            let Some(info) = info else {
+                fail!(DriverError, "the capture of the stream (id {}) began and is not there", stream.id())
+            };
+            register(driver, stream, &info, mode, true, options)
+        });
+        known.map(drop).inspect_err(|_| {
+            if let Some(graph) = leave(driver, native, None)
+                && options.into.is_none()
+            {
+                let _ = driver.destroy_graph(graph);
+            }
+        })
     })
 }
 
@@ -409,12 +416,14 @@ pub fn pauses_of(id: u64) -> u32 {
 }
 
 /// Before a stream's handle becomes stale: an error while a capture that began on it here goes on or is paused, since
-/// nobody could end it any more. One of other code is only watched for the end of its graph from then on.
-pub fn leave_stream(stream: &Entered<Stream>) -> Result<()> {
+/// nobody could end it any more. One of other code is only watched for the end of its graph from then on. None begins while
+/// what comes back lives.
+pub fn leave_stream(stream: &Entered<Stream>) -> Result<Option<MutexGuard<'static, ()>>> {
     if runtime::is_forked() {
         // The capture is the parent's, and so may be whoever has the list.
-        return Ok(());
+        return Ok(None);
     }
+    let alone = TAKING_NOTE.lock();
     // Of every thread's, where the stream is each thread's own.
     let begun: Vec<_> = {
         let open = OPEN.read();
@@ -435,7 +444,7 @@ pub fn leave_stream(stream: &Entered<Stream>) -> Result<()> {
         }
         forget_open(&graph);
     }
-    Ok(())
+    Ok(Some(alone))
 }
 
 /// Whether the calling thread has begun a capture here that goes on now.
@@ -485,7 +494,12 @@ pub fn release(handle: Handle) -> Result<()> {
 /// At shutdown: captures are given up, on their streams where this thread may end them, and every graph is released.
 pub fn dismantle() {
     // In a forked child the captures are the parent's, and so may be whoever has the list.
-    let open: Vec<_> = if runtime::is_forked() { Vec::new() } else { OPEN.write().drain(..).collect() };
+    let open: Vec<_> = if runtime::is_forked() {
+        Vec::new()
+    } else {
+        let _alone = TAKING_NOTE.lock();
+        OPEN.write().drain(..).collect()
+    };
     for open in open.into_iter().filter(|open| open.ours) {
         let Ok(graph) = GRAPHS.enter(open.graph) else { continue };
         if !graph.claim_end() {
@@ -719,19 +733,21 @@ fn watch_foreign(
     stream: &Entered<Stream>,
     no_allocations: bool,
 ) -> Result<Option<Entered<Graph>>> {
-    let _alone = TAKING_NOTE.lock();
-    // Asked again: it may be one that began here just now, or another one.
-    let Some(info) = active(stream, info(driver, stream)?)? else { return Ok(None) };
-    if let Some(graph) = find(info.id) {
-        return Ok(Some(graph));
-    }
-    // Its mode is not to be had. Only its own thread may add to it, as if it were not relaxed.
-    let options = Options { into: None, no_allocations };
-    let graph = register(driver, stream, &info, CaptureMode::ThreadLocal, false, &options)?;
-    gone::watch(driver, &graph, info.graph).map_err(|f: Failure| {
-        forget_open(&graph);
-        drop(GRAPHS.close(GRAPHS.handle_of(graph.index())));
-        stream.device().error(driver, f).context("taking note of a capture")
-    })?;
-    Ok(Some(graph))
+    log::after(|| {
+        let _alone = TAKING_NOTE.lock();
+        // Asked again: it may be one that began here just now, or another one.
+        let Some(info) = active(stream, info(driver, stream)?)? else { return Ok(None) };
+        if let Some(graph) = find(info.id) {
+            return Ok(Some(graph));
+        }
+        // Its mode is not to be had. Only its own thread may add to it, as if it were not relaxed.
+        let options = Options { into: None, no_allocations };
+        let graph = register(driver, stream, &info, CaptureMode::ThreadLocal, false, &options)?;
+        gone::watch(driver, &graph, info.graph).map_err(|f: Failure| {
+            forget_open(&graph);
+            drop(GRAPHS.close(GRAPHS.handle_of(graph.index())));
+            stream.device().error(driver, f).context("taking note of a capture")
+        })?;
+        Ok(Some(graph))
+    })
 }

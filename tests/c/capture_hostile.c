@@ -258,4 +258,37 @@ PROCESS_TEST(of_two_threads_that_end_one_relaxed_capture_one_does)
     check_left_nothing();
 }
 
+static void *release_common(void *argument)
+{
+    pthread_barrier_wait(&together);
+    *(warp_status *)argument = warp_stream_release(common);
+    return NULL;
+}
+
+PROCESS_TEST(a_capture_begins_while_its_stream_is_released_or_not_at_all)
+{
+    int round, rounds = check_under("valgrind") ? 30 : 2000;
+    setenv("WARPSIM_LOG", "0", 1);
+    start_on("h200x2");
+    REQUIRE(pthread_barrier_init(&together, NULL, 2) == 0);
+    for (round = 0; round < rounds && check_failure_count() == 0; ++round) {
+        warp_status begun, released = WARP_SUCCESS;
+        pthread_t other;
+        common = make_stream("cuda:0", (uint32_t)(round % 2));
+        REQUIRE(pthread_create(&other, NULL, release_common, &released) == 0);
+        pthread_barrier_wait(&together);
+        begun = warp_capture_begin(common, WARP_CAPTURE_THREAD_LOCAL);
+        pthread_join(other, NULL);
+        CHECK_STATUS(released, begun == WARP_SUCCESS ? WARP_ERROR_ILLEGAL_IN_CAPTURE : WARP_SUCCESS);
+        if (begun != WARP_SUCCESS) {
+            CHECK_STATUS(begun, WARP_ERROR_INVALID_HANDLE);
+            continue;
+        }
+        CHECK_STATUS(warp_graph_release(end(common)), WARP_SUCCESS);
+        CHECK_STATUS(warp_stream_release(common), WARP_SUCCESS);
+    }
+    check_thread_captures_nothing();
+    check_left_nothing();
+}
+
 CHECK_MAIN()
