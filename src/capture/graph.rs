@@ -567,7 +567,7 @@ impl Graph {
         kept.into_iter().for_each(gone::leave);
     }
 
-    /// Launches it; tells whether that was the first time. `None` when it is not ours to launch.
+    /// Launches it; tells whether `has_begun` is still to be called. `None` when it is not ours to launch.
     pub fn launch(&self, driver: &'static Driver, stream: &Entered<Stream>) -> Result<Option<bool>, Failure> {
         // What is let go of may have something to say.
         log::after(|| {
@@ -591,8 +591,13 @@ impl Graph {
                     unsafe { stream::release_hold(before.stream) };
                 }
             }
-            Ok(Some(!self.launched.swap(true, Ordering::AcqRel)))
+            Ok(Some(!self.is_launched()))
         })
+    }
+
+    /// It was launched, and everybody knows of the memory that its runs make.
+    pub fn has_begun(&self) {
+        self.launched.store(true, Ordering::Release);
     }
 
     /// Puts a copy of another graph behind what the stream, which takes part in this capture, stands behind. False when
