@@ -272,15 +272,16 @@ impl Graph {
         }
     }
 
-    /// Marks it as one that may run without being launched here; gives the native graph if that was not so yet.
-    pub fn share(&self) -> Option<RawGraph> {
-        let Phase::Whole(graph) = self.state.lock().phase else { return None };
-        (!self.shared.swap(true, Ordering::AcqRel)).then_some(graph)
-    }
-
-    /// It is not shared after all.
-    pub fn unshare(&self) {
-        self.shared.store(false, Ordering::Release);
+    /// Marks it as one that may run without being launched here, and has the news of its end told by `watch`, to which the
+    /// native graph is given, unless that was done. The driver's graphs are for one thread at a time.
+    pub fn share(&self, watch: impl FnOnce(RawGraph) -> Result<(), Failure>) -> Result<(), Failure> {
+        let state = self.state.lock();
+        let Phase::Whole(graph) = state.phase else { return Ok(()) };
+        if !self.shared.load(Ordering::Acquire) {
+            watch(graph)?;
+            self.shared.store(true, Ordering::Release);
+        }
+        Ok(())
     }
 
     /// The driver's graph and what is launched, once captured; NULL before and where they are not ours.
@@ -575,8 +576,12 @@ impl Graph {
             let ready = match exec.ready {
                 Some(ready) => ready,
                 None => {
-                    let Phase::Whole(graph) = self.state.lock().phase else { return Ok(None) };
-                    let made = driver.instantiate(graph)?;
+                    let made = {
+                        // Other threads may be asking for the native graph, which is for one at a time.
+                        let state = self.state.lock();
+                        let Phase::Whole(graph) = state.phase else { return Ok(None) };
+                        driver.instantiate(graph)?
+                    };
                     // Saves the first launch the way; where it cannot be had the launch pays it.
                     let _ = driver.upload_graph(made, stream.native());
                     *exec.ready.insert(made)

@@ -193,11 +193,9 @@ fn finish(
 /// Before other code gets hold of the native graph, or another graph a copy of it: from then on only the driver knows when
 /// nothing of it runs any more. A context is current, and the thread's capture mode relaxed.
 pub fn share(driver: &'static Driver, graph: &Entered<Graph>) -> Result<()> {
-    let Some(native) = graph.share() else { return Ok(()) };
-    gone::watch(driver, graph, native).map_err(|f| {
-        graph.unshare();
-        graph.device().error(driver, f).context("a graph that is shared")
-    })
+    graph
+        .share(|native| gone::watch(driver, graph, native))
+        .map_err(|f| graph.device().error(driver, f).context("a graph that is shared"))
 }
 
 /// Gives the capture up: nothing of it ever runs.
