@@ -291,4 +291,114 @@ PROCESS_TEST(a_capture_begins_while_its_stream_is_released_or_not_at_all)
     check_left_nothing();
 }
 
+/* ---- deleters that come back in ---- */
+
+#define LONG_ROW 20000
+static warp_graph *row[LONG_ROW];
+static int reached;
+static char bytes[64];
+
+static warp_array *wrap_bytes(warp_array_deleter deleter)
+{
+    warp_array_wrap_options options = {.struct_size = sizeof options, .deleter = deleter};
+    int64_t shape[1] = {sizeof bytes};
+    warp_array *array = NULL;
+    CHECK_STATUS(warp_array_wrap(device("cpu"), bytes, warp_dtype_make(WARP_DTYPE_UINT, 8), 1, shape, &options, &array),
+                 WARP_SUCCESS);
+    return array;
+}
+
+static void release_the_next(void *user, void *ptr, uint64_t size)
+{
+    (void)user;
+    (void)ptr;
+    (void)size;
+    if (++reached < LONG_ROW)
+        CHECK_STATUS(warp_graph_release(row[reached]), WARP_SUCCESS);
+}
+
+PROCESS_TEST(graphs_that_keep_one_another_in_a_long_row_go_one_after_the_other)
+{
+    warp_stream *stream;
+    int i;
+    setenv("WARPSIM_LOG", "0", 1);
+    start_on("h200x2");
+    stream = make_stream("cuda:0", WARP_STREAM_NON_BLOCKING);
+    reached = check_under("valgrind") ? LONG_ROW - 500 : 0;
+    for (i = reached; i < LONG_ROW; ++i) {
+        warp_array *array = wrap_bytes(release_the_next);
+        begin(stream);
+        row[i] = end(stream);
+        CHECK_STATUS(warp_graph_retain_array(row[i], array), WARP_SUCCESS);
+        CHECK_STATUS(warp_array_release(array), WARP_SUCCESS);
+    }
+    CHECK_STATUS(warp_graph_release(row[reached]), WARP_SUCCESS);
+    CHECK_EQ_I64(reached, LONG_ROW);
+    CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
+    check_left_nothing();
+}
+
+static warp_stream *inner;
+
+static void capture_and_launch(void *user, void *ptr, uint64_t size)
+{
+    warp_graph *graph;
+    void *block;
+    (void)user;
+    (void)ptr;
+    (void)size;
+    ++reached;
+    begin(inner);
+    block = alloc_on("cuda:0", inner, SIZE);
+    fill_byte(block, 1, SIZE, inner);
+    CHECK_STATUS(warp_capture_pause(inner), WARP_SUCCESS);
+    CHECK_STATUS(warp_capture_resume(inner), WARP_SUCCESS);
+    graph = end(inner);
+    CHECK_STATUS(warp_graph_launch(graph, inner), WARP_SUCCESS);
+    CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+    CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
+    CHECK_STATUS(warp_graph_trim_memory(device("cuda:0")), WARP_SUCCESS);
+}
+
+/* It is called by whichever call finds that the last run is over, also one in the middle of another capture. */
+PROCESS_TEST(a_deleter_may_capture_whoever_calls_it)
+{
+    warp_stream *stream, *late;
+    int way;
+    start_on("h200x2");
+    stream = make_stream("cuda:0", 0);
+    late = make_stream("cuda:0", WARP_STREAM_NON_BLOCKING);
+    inner = make_stream("cuda:0", WARP_STREAM_NON_BLOCKING);
+    for (way = 0; way < 8; ++way) {
+        int captured = way >= 4;
+        warp_array *array = wrap_bytes(capture_and_launch);
+        warp_graph *graph;
+        begin(stream);
+        graph = end(stream);
+        CHECK_STATUS(warp_graph_retain_array(graph, array), WARP_SUCCESS);
+        CHECK_STATUS(warp_array_release(array), WARP_SUCCESS);
+        SIMULATOR(warpsim_hold)((uint64_t)(uintptr_t)native_of(late));
+        CHECK_STATUS(warp_graph_launch(graph, late), WARP_SUCCESS);
+        CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
+        if (captured)
+            begin(stream);
+        SIMULATOR(warpsim_release)((uint64_t)(uintptr_t)native_of(late));
+        reached = 0;
+        if (way % 4 == 0)
+            CHECK_STATUS(warp_free(alloc_on("cuda:0", stream, SIZE)), WARP_SUCCESS);
+        else if (way % 4 == 1)
+            CHECK_STATUS(warp_graph_trim_memory(device("cuda:0")), WARP_SUCCESS);
+        else if (way % 4 == 2)
+            CHECK_STATUS(captured ? warp_capture_pause(stream) : warp_graph_release(NULL), WARP_SUCCESS);
+        if (captured)
+            CHECK_STATUS(warp_graph_release(end(stream)), WARP_SUCCESS);
+        CHECK_STATUS(warp_graph_trim_memory(device("cuda:0")), WARP_SUCCESS);
+        CHECK_EQ_I64(reached, 1);
+    }
+    CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(late), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(inner), WARP_SUCCESS);
+    check_left_nothing();
+}
+
 CHECK_MAIN()
