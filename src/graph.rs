@@ -38,7 +38,11 @@ pub fn launch(graph: &Entered<Graph>, stream: &Entered<Stream>) -> Result<()> {
         launched => launched.map_err(|f| device.error(driver, f).context("the launch of a graph"))?,
     };
     match first {
-        Some(true) => graph.blocks().into_iter().for_each(alloc::born),
+        // Another thread's launch that is told otherwise comes after this.
+        Some(true) => {
+            graph.blocks().into_iter().for_each(alloc::born);
+            graph.has_begun();
+        }
         Some(false) => {}
         None => fail!(
             InvalidArgument,

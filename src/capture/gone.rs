@@ -8,6 +8,7 @@ use super::{GRAPHS, OPEN};
 use crate::driver::{Driver, Failure, RawGraph};
 use crate::handle::Entered;
 use crossbeam_queue::SegQueue;
+use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -80,9 +81,26 @@ pub fn any_gone() -> bool {
     COUNT.load(Ordering::Acquire) != 0
 }
 
-/// Lets go of what gone graphs kept. The caller holds no lock.
+thread_local! {
+    /// How many calls of `settle_gone` the thread is inside of.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Lets go of what gone graphs kept. The caller holds no lock. A caller's deleter may come here again: so deep it leaves the rest
+/// to the calls that it is inside of, or graphs that keep one another in a long row would take all of the stack.
 #[cold]
 pub fn settle_gone() {
+    const DEEPEST: u32 = 8;
+    let depth = DEPTH.get();
+    if depth >= DEEPEST {
+        return;
+    }
+    DEPTH.set(depth + 1);
+    settle();
+    DEPTH.set(depth);
+}
+
+fn settle() {
     while let Some(held) = GONE.pop() {
         COUNT.fetch_sub(1, Ordering::AcqRel);
         // SAFETY: the news has a hold, given back below.

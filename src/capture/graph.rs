@@ -96,6 +96,8 @@ pub struct Graph {
     /// Other code has its native handle, or another graph a copy of it: it may run without being launched here.
     shared: AtomicBool,
     allocated: AtomicBool,
+    /// Some thread ends the capture, or has ended it.
+    ending: AtomicBool,
     released: AtomicBool,
     /// How many ends are to be waited for after the release: that of the last run launched here, and news of the driver.
     awaited: AtomicU32,
@@ -185,6 +187,7 @@ impl Graph {
             launched: AtomicBool::new(false),
             shared: AtomicBool::new(false),
             allocated: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
             released: AtomicBool::new(false),
             awaited: AtomicU32::new(0),
             over: AtomicBool::new(false),
@@ -208,7 +211,8 @@ impl Graph {
         self.id
     }
 
-    fn native_id(&self) -> u64 {
+    /// What the driver calls the capture at present.
+    pub fn native_id(&self) -> u64 {
         self.native_id.load(Ordering::Relaxed)
     }
 
@@ -239,6 +243,16 @@ impl Graph {
         matches!(self.state.lock().phase, Phase::Paused(..))
     }
 
+    /// Whether its capture was neither paused nor ended here.
+    pub fn is_capturing(&self) -> bool {
+        matches!(self.state.lock().phase, Phase::Capturing)
+    }
+
+    /// Whether it is for the caller to end the capture: of all who ask the first.
+    pub fn claim_end(&self) -> bool {
+        !self.ending.swap(true, Ordering::AcqRel)
+    }
+
     /// Tells it its slot, once it has one.
     pub fn set_index(&self, index: u32) {
         self.index.store(index, Ordering::Relaxed);
@@ -258,15 +272,16 @@ impl Graph {
         }
     }
 
-    /// Marks it as one that may run without being launched here; gives the native graph if that was not so yet.
-    pub fn share(&self) -> Option<RawGraph> {
-        let Phase::Whole(graph) = self.state.lock().phase else { return None };
-        (!self.shared.swap(true, Ordering::AcqRel)).then_some(graph)
-    }
-
-    /// It is not shared after all.
-    pub fn unshare(&self) {
-        self.shared.store(false, Ordering::Release);
+    /// Marks it as one that may run without being launched here, and has the news of its end told by `watch`, to which the
+    /// native graph is given, unless that was done. The driver's graphs are for one thread at a time.
+    pub fn share(&self, watch: impl FnOnce(RawGraph) -> Result<(), Failure>) -> Result<(), Failure> {
+        let state = self.state.lock();
+        let Phase::Whole(graph) = state.phase else { return Ok(()) };
+        if !self.shared.load(Ordering::Acquire) {
+            watch(graph)?;
+            self.shared.store(true, Ordering::Release);
+        }
+        Ok(())
     }
 
     /// The driver's graph and what is launched, once captured; NULL before and where they are not ours.
@@ -446,10 +461,13 @@ impl Graph {
         });
     }
 
-    /// Ends the capture on its stream and keeps the graph as it is so far.
-    pub fn pause(&self, driver: &'static Driver) -> Result<(), Failure> {
+    /// Ends the capture on its stream and keeps the graph as it is so far. False when it does not go on any more.
+    pub fn pause(&self, driver: &'static Driver) -> Result<bool, Failure> {
         log::after(|| {
             let mut state = self.state.lock();
+            if !matches!(state.phase, Phase::Capturing) {
+                return Ok(false);
+            }
             self.place_pending(driver, &mut state);
             order::join_all(driver, self.origin.native)?;
             let frontier =
@@ -457,7 +475,7 @@ impl Graph {
             let graph = driver.end_capture(self.origin.native)?;
             self.pauses.fetch_add(1, Ordering::Relaxed);
             state.phase = Phase::Paused(graph, frontier);
-            Ok(())
+            Ok(true)
         })
     }
 
@@ -550,7 +568,7 @@ impl Graph {
         kept.into_iter().for_each(gone::leave);
     }
 
-    /// Launches it; tells whether that was the first time. `None` when it is not ours to launch.
+    /// Launches it; tells whether `has_begun` is still to be called. `None` when it is not ours to launch.
     pub fn launch(&self, driver: &'static Driver, stream: &Entered<Stream>) -> Result<Option<bool>, Failure> {
         // What is let go of may have something to say.
         log::after(|| {
@@ -558,8 +576,12 @@ impl Graph {
             let ready = match exec.ready {
                 Some(ready) => ready,
                 None => {
-                    let Phase::Whole(graph) = self.state.lock().phase else { return Ok(None) };
-                    let made = driver.instantiate(graph)?;
+                    let made = {
+                        // Other threads may be asking for the native graph, which is for one at a time.
+                        let state = self.state.lock();
+                        let Phase::Whole(graph) = state.phase else { return Ok(None) };
+                        driver.instantiate(graph)?
+                    };
                     // Saves the first launch the way; where it cannot be had the launch pays it.
                     let _ = driver.upload_graph(made, stream.native());
                     *exec.ready.insert(made)
@@ -574,8 +596,13 @@ impl Graph {
                     unsafe { stream::release_hold(before.stream) };
                 }
             }
-            Ok(Some(!self.launched.swap(true, Ordering::AcqRel)))
+            Ok(Some(!self.is_launched()))
         })
+    }
+
+    /// It was launched, and everybody knows of the memory that its runs make.
+    pub fn has_begun(&self) {
+        self.launched.store(true, Ordering::Release);
     }
 
     /// Puts a copy of another graph behind what the stream, which takes part in this capture, stands behind. False when

@@ -19,7 +19,7 @@ use crate::runtime;
 use crate::stream::{self, Stream};
 use crate::thread;
 use graph::Origin;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 static GRAPHS: Registry<Graph> = Registry::new();
 
@@ -37,10 +37,19 @@ struct Open {
     ours: bool,
 }
 
+impl Open {
+    /// Whether it began on the stream, as the calling thread names it: each thread's own default stream is another one, even
+    /// when the handle is the same.
+    fn began_on(&self, stream: &Entered<Stream>) -> bool {
+        self.origin == stream.index() && (!stream.is_per_thread() || stream::is_this_thread(self.thread))
+    }
+}
+
 static OPEN: Lock<Vec<Open>> = Lock::new(Vec::new());
 
-/// Held while a capture becomes known, so that no other thread takes one that just begins here for other code's. Messages
-/// come when it is free: their receiver may put something on a stream that other code captures.
+/// Held while a capture becomes known, so that no other thread takes one that just begins here for other code's, and none begins
+/// on a stream that is just released. Messages come when it is free: their receiver may put something on a stream that other
+/// code captures.
 static TAKING_NOTE: Mutex<()> = Mutex::new(());
 
 /// How a capture should be.
@@ -81,6 +90,9 @@ pub fn begin(stream: &Entered<Stream>, mode: CaptureMode, options: &Options) -> 
     let native = stream.native();
     log::after(|| {
         let _alone = TAKING_NOTE.lock();
+        // Nobody could end it if the handle is stale by now, or everything shut down.
+        runtime::require_live()?;
+        stream::enter(stream::handle_of(stream))?;
         stream::begin_capture(|| match options.into {
             Some(graph) => driver.begin_capture_into(native, graph, &[], mode),
             None => driver.begin_capture(native, mode),
@@ -90,10 +102,10 @@ pub fn begin(stream: &Entered<Stream>, mode: CaptureMode, options: &Options) -> 
             let Some(info) = info else {
                 fail!(DriverError, "the capture of the stream (id {}) began and is not there", stream.id())
             };
-            register(stream, &info, mode, true, options)
+            register(driver, stream, &info, mode, true, options)
         });
         known.map(drop).inspect_err(|_| {
-            if let Some(graph) = leave(driver, native)
+            if let Some(graph) = leave(driver, native, None)
                 && options.into.is_none()
             {
                 let _ = driver.destroy_graph(graph);
@@ -140,6 +152,7 @@ pub fn end(stream: &Entered<Stream>, taken: bool) -> Result<Option<Handle>> {
         forget_open(&graph);
         return Ok(None);
     }
+    claim_end(&graph, stream)?;
     let handle = GRAPHS.handle_of(graph.index());
     let whole = finish(driver, device, stream, &graph);
     forget_open(&graph);
@@ -164,8 +177,12 @@ fn finish(
     graph: &Entered<Graph>,
 ) -> Result<()> {
     let _entered = device.enter_relaxed(driver)?;
-    if !graph.is_paused() {
-        require_whole(driver, stream, graph)?;
+    if !graph.is_paused()
+        && let Err(error) = require_whole(driver, stream, graph)
+        // Another thread may pause it meanwhile.
+        && !graph.is_paused()
+    {
+        return Err(error);
     }
     let failed = |f| device.error(driver, f).context("the end of a capture");
     let native = graph.end(driver).map_err(failed)?;
@@ -175,11 +192,9 @@ fn finish(
 /// Before other code gets hold of the native graph, or another graph a copy of it: from then on only the driver knows when
 /// nothing of it runs any more. A context is current, and the thread's capture mode relaxed.
 pub fn share(driver: &'static Driver, graph: &Entered<Graph>) -> Result<()> {
-    let Some(native) = graph.share() else { return Ok(()) };
-    gone::watch(driver, graph, native).map_err(|f| {
-        graph.unshare();
-        graph.device().error(driver, f).context("a graph that is shared")
-    })
+    graph
+        .share(|native| gone::watch(driver, graph, native))
+        .map_err(|f| graph.device().error(driver, f).context("a graph that is shared"))
 }
 
 /// Gives the capture up: nothing of it ever runs.
@@ -193,10 +208,24 @@ pub fn abandon(stream: &Entered<Stream>) -> Result<()> {
             stream.id()
         );
     }
+    claim_end(&graph, stream)?;
     forget_open(&graph);
     unwind(driver, device, stream, &graph);
     drop(GRAPHS.close(GRAPHS.handle_of(graph.index())));
     Ok(())
+}
+
+/// Of several threads that end a relaxed capture one does: the unwinding of the others would take its graph away.
+fn claim_end(graph: &Entered<Graph>, stream: &Stream) -> Result<()> {
+    if graph.claim_end() {
+        return Ok(());
+    }
+    fail!(
+        InvalidArgument,
+        "the capture {} of the stream (id {}) is just being ended or given up by another thread",
+        graph.id(),
+        stream.id()
+    )
 }
 
 /// Makes the stream an ordinary one again, and the memory of its capture something that will never be.
@@ -210,7 +239,8 @@ fn unwind(
     if let Ok(_context) = device.enter(driver)
         && let Ok(_relaxed) = driver.relax_capture()
     {
-        let ended = if graph.is_paused() { None } else { leave(driver, stream.native()) };
+        let ended =
+            if graph.is_paused() { None } else { leave(driver, stream.native(), Some(graph.native_id())) };
         if let Some(native) = graph.void(ended) {
             let _ = driver.destroy_graph(native);
         }
@@ -219,11 +249,17 @@ fn unwind(
     }
 }
 
-/// Ends whatever the stream captures, and gives what became of it. Twice, since the driver may have refused for a passing
-/// reason.
-fn leave(driver: &Driver, native: RawStream) -> Option<RawGraph> {
+/// Ends what the stream captures, unless that is known to be another capture than the one that is named, and gives what
+/// became of it. Twice, since the driver may have refused for a passing reason.
+fn leave(driver: &Driver, native: RawStream, named: Option<u64>) -> Option<RawGraph> {
     for _ in 0..2 {
-        if driver.capture_id(native).is_ok_and(|id| id.is_none()) {
+        // One that is broken has no number.
+        let is_another = |id: Option<u64>| match (id, named) {
+            (None, _) => true,
+            (Some(id), Some(named)) => id != 0 && id != named,
+            (Some(_), None) => false,
+        };
+        if driver.capture_id(native).is_ok_and(is_another) {
             return None;
         }
         if let Ok(graph) = driver.end_capture(native)
@@ -256,7 +292,16 @@ pub fn pause(stream: &Entered<Stream>) -> Result<()> {
     }
     let _entered = device.enter_relaxed(driver)?;
     require_whole(driver, stream, &graph)?;
-    graph.pause(driver).map_err(|f| device.error(driver, f).context("the pause of a capture"))
+    match graph.pause(driver) {
+        Ok(true) => Ok(()),
+        Ok(false) => fail!(
+            IllegalInCapture,
+            "the capture {} of the stream (id {}) was ended or paused by another thread meanwhile",
+            graph.id(),
+            stream.id()
+        ),
+        Err(f) => Err(device.error(driver, f).context("the pause of a capture")),
+    }
 }
 
 /// Goes on with a paused capture.
@@ -365,14 +410,21 @@ pub fn pauses_of(id: u64) -> u32 {
 }
 
 /// Before a stream's handle becomes stale: an error while a capture that began on it here goes on or is paused, since
-/// nobody could end it any more. One of other code is only watched for the end of its graph from then on.
-pub fn leave_stream(stream: &Entered<Stream>) -> Result<()> {
+/// nobody could end it any more. One of other code is only watched for the end of its graph from then on. None begins while
+/// what comes back lives.
+pub fn leave_stream(stream: &Entered<Stream>) -> Result<Option<MutexGuard<'static, ()>>> {
     if runtime::is_forked() {
         // The capture is the parent's, and so may be whoever has the list.
-        return Ok(());
+        return Ok(None);
     }
-    let Some(graph) = begun_on(stream) else { return Ok(()) };
-    if graph.is_ours() {
+    let alone = TAKING_NOTE.lock();
+    // Of every thread's, where the stream is each thread's own.
+    let begun: Vec<_> = {
+        let open = OPEN.read();
+        open.iter().filter(|open| open.origin == stream.index()).map(|open| open.graph).collect()
+    };
+    let begun: Vec<_> = begun.into_iter().filter_map(|graph| GRAPHS.enter(graph).ok()).collect();
+    if let Some(graph) = begun.iter().find(|graph| graph.is_ours()) {
         fail!(
             IllegalInCapture,
             "the stream (id {}) cannot be released while its capture {} goes on or is paused; end the capture or give it up first",
@@ -380,11 +432,13 @@ pub fn leave_stream(stream: &Entered<Stream>) -> Result<()> {
             graph.id()
         );
     }
-    if let Ok(driver) = runtime::driver() {
-        graph.hand_over(driver);
+    for graph in begun {
+        if let Ok(driver) = runtime::driver() {
+            graph.hand_over(driver);
+        }
+        forget_open(&graph);
     }
-    forget_open(&graph);
-    Ok(())
+    Ok(Some(alone))
 }
 
 /// Whether the calling thread has begun a capture here that goes on now.
@@ -434,9 +488,18 @@ pub fn release(handle: Handle) -> Result<()> {
 /// At shutdown: captures are given up, on their streams where this thread may end them, and every graph is released.
 pub fn dismantle() {
     // In a forked child the captures are the parent's, and so may be whoever has the list.
-    let open: Vec<_> = if runtime::is_forked() { Vec::new() } else { OPEN.write().drain(..).collect() };
+    let open: Vec<_> = if runtime::is_forked() {
+        Vec::new()
+    } else {
+        let _alone = TAKING_NOTE.lock();
+        OPEN.write().drain(..).collect()
+    };
     for open in open.into_iter().filter(|open| open.ours) {
         let Ok(graph) = GRAPHS.enter(open.graph) else { continue };
+        if !graph.claim_end() {
+            // Whoever ends it just now has a graph that is released below.
+            continue;
+        }
         let may_end =
             graph.is_this_threads() || graph.origin.mode == CaptureMode::Relaxed || graph.is_paused();
         if may_end
@@ -506,7 +569,9 @@ fn active(stream: &Stream, info: Option<CaptureInfo>) -> Result<Option<CaptureIn
 
 /// An error for a capture that other code broke or ended.
 fn require_whole(driver: &Driver, stream: &Stream, graph: &Graph) -> Result<()> {
-    if active(stream, info(driver, stream)?)?.is_none() {
+    // A capture that other code began there since is not this one. One that is broken has no number.
+    let info = info(driver, stream)?.filter(|info| !info.active || info.id == graph.native_id());
+    if active(stream, info)?.is_none() {
         fail!(
             IllegalInCapture,
             "the capture {} of the stream (id {}) is not there any more: other code ended it; end with warp_capture_end() what was begun with warp_capture_begin()",
@@ -534,7 +599,7 @@ fn find(id: u64) -> Option<Entered<Graph>> {
 }
 
 fn begun_on(stream: &Entered<Stream>) -> Option<Entered<Graph>> {
-    let graph = OPEN.read().iter().find(|open| open.origin == stream.index()).map(|open| open.graph)?;
+    let graph = OPEN.read().iter().find(|open| open.began_on(stream)).map(|open| open.graph)?;
     GRAPHS.enter(graph).ok()
 }
 
@@ -600,7 +665,30 @@ fn why_not_here(driver: &'static Driver, stream: &Entered<Stream>, what: &str) -
     }
 }
 
+/// Before another capture of the stream becomes known: one that began there and was neither ended nor paused here was ended by
+/// other code, which did not say so.
+fn forget_ended(driver: &'static Driver, stream: &Entered<Stream>) {
+    let before: Vec<_> =
+        OPEN.read().iter().filter(|open| open.began_on(stream)).map(|open| open.graph).collect();
+    let before = before.into_iter().filter_map(|graph| GRAPHS.enter(graph).ok());
+    for graph in before.filter(|graph| graph.is_capturing()) {
+        if graph.is_ours() && !graph.claim_end() {
+            continue;
+        }
+        forget_open(&graph);
+        if graph.is_ours() {
+            GRAPHS.set_word(graph.index(), VOID);
+            // Whoever ended it has the native graph.
+            graph.void(None);
+            drop(GRAPHS.close(GRAPHS.handle_of(graph.index())));
+        } else {
+            graph.hand_over(driver);
+        }
+    }
+}
+
 fn register(
+    driver: &'static Driver,
     stream: &Entered<Stream>,
     info: &CaptureInfo,
     mode: CaptureMode,
@@ -621,6 +709,7 @@ fn register(
     let handle = GRAPHS.insert(Graph::new(stream.device(), info.id, origin))?;
     let graph = GRAPHS.enter(handle)?;
     graph.set_index(graph.index());
+    forget_ended(driver, stream);
     OPEN.write().push(Open {
         graph: handle,
         id: info.id,
@@ -633,7 +722,7 @@ fn register(
 
 /// From now on the capture of other code is known; the news of its graph's end is awaited. `None` when it has ended.
 fn watch_foreign(
-    driver: &Driver,
+    driver: &'static Driver,
     stream: &Entered<Stream>,
     no_allocations: bool,
 ) -> Result<Option<Entered<Graph>>> {
@@ -646,7 +735,7 @@ fn watch_foreign(
         }
         // Its mode is not to be had. Only its own thread may add to it, as if it were not relaxed.
         let options = Options { into: None, no_allocations };
-        let graph = register(stream, &info, CaptureMode::ThreadLocal, false, &options)?;
+        let graph = register(driver, stream, &info, CaptureMode::ThreadLocal, false, &options)?;
         gone::watch(driver, &graph, info.graph).map_err(|f: Failure| {
             forget_open(&graph);
             drop(GRAPHS.close(GRAPHS.handle_of(graph.index())));

@@ -191,8 +191,7 @@ pub unsafe extern "C" fn warp_stream_release(stream: *mut warp_stream) -> warp_s
         if stream.is_null() {
             return Ok(());
         }
-        capture::leave_stream(&stream::enter(handle(stream))?)?;
-        stream::release(handle(stream))
+        stream::release(handle(stream), capture::leave_stream)
     })
 }
 

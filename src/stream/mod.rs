@@ -480,10 +480,12 @@ fn number_of_our_own() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Makes the handle stale. A stream of ours is destroyed when the calls inside have left; its work goes on.
-pub fn release(handle: Handle) -> Result<()> {
-    {
+/// Makes the handle stale. A stream of ours is destroyed when the calls inside have left; its work goes on. `leave` may refuse,
+/// and what it gives keeps captures from beginning there meanwhile.
+pub fn release<Alone>(handle: Handle, leave: impl FnOnce(&Entered<Stream>) -> Result<Alone>) -> Result<()> {
+    let closed = log::after(|| {
         let stream = STREAMS.enter(handle)?;
+        let _alone = leave(&stream)?;
         if stream.owned
             && let Ok(driver) = runtime::driver()
             && stream.enter_context(driver).is_ok()
@@ -498,11 +500,10 @@ pub fn release(handle: Handle) -> Result<()> {
                 stream.device.alias()
             );
         }
-    }
-    let others = {
-        let closed = STREAMS.close(handle)?;
-        !closed.owned && closed.device.is_cuda() && !closed.untracked
-    };
+        STREAMS.close(handle)
+    })?;
+    let others = !closed.owned && closed.device.is_cuda() && !closed.untracked;
+    drop(closed);
     // Its owner may destroy it from now on, and other threads may still be looking whether it is done.
     if others && !runtime::is_forked() {
         STREAMS.wait_for_retirement(handle);
