@@ -428,12 +428,15 @@ fn look_if_time() {
     const PAUSE: u64 = 100_000;
     static START: OnceLock<Instant> = OnceLock::new();
     static QUIET_UNTIL: AtomicU64 = AtomicU64::new(0);
-    let now = START.get_or_init(Instant::now).elapsed().as_nanos() as u64;
+    let start = START.get_or_init(Instant::now);
+    let now = start.elapsed().as_nanos() as u64;
     if now >= QUIET_UNTIL.load(Ordering::Relaxed) {
         let before = GIVEN_BACK.load(Ordering::Relaxed);
         look(LOOK_AT);
         if GIVEN_BACK.load(Ordering::Relaxed) == before {
-            QUIET_UNTIL.store(now + PAUSE, Ordering::Relaxed);
+            // From its end on, and longer where a look takes long: it is no more than a part of the time.
+            let end = start.elapsed().as_nanos() as u64;
+            QUIET_UNTIL.store(end + PAUSE.max(4 * (end - now)), Ordering::Relaxed);
         }
     }
 }

@@ -155,6 +155,7 @@ pub unsafe extern "C" fn warp_capture_begin_with(
         let stream = named_or_current(stream)?;
         let mode = mode_of(mode)?;
         let given = self::options(options)?;
+        let _ = self::flags(given.reserved, 0, "reserved")?;
         let flags = flags(given.flags, WARP_CAPTURE_NO_ALLOCATIONS, "flags")?;
         let options = capture::Options {
             into: (!given.native_graph.is_null()).then_some(RawGraph(given.native_graph)),

@@ -401,4 +401,32 @@ PROCESS_TEST(a_deleter_may_capture_whoever_calls_it)
     check_left_nothing();
 }
 
+/* ---- options that nobody knows ---- */
+
+PROCESS_TEST(options_that_nobody_knows_are_refused)
+{
+    struct {
+        warp_capture_options known;
+        char later[32];
+    } longer;
+    warp_capture_options options = {.struct_size = sizeof options, .reserved = 5};
+    warp_stream *stream;
+    start_on("h200x2");
+    stream = make_stream("cuda:1", 0);
+    CHECK_STATUS(warp_capture_begin_with(stream, WARP_CAPTURE_RELAXED, &options), WARP_ERROR_INVALID_ARGUMENT);
+    CHECK_STR_CONTAINS(warp_error_get_message(), "reserved");
+    options.reserved = 0;
+    for (options.flags = 2; options.flags != 0; options.flags <<= 1) {
+        CHECK_STATUS(warp_capture_begin_with(stream, WARP_CAPTURE_RELAXED, &options), WARP_ERROR_INVALID_ARGUMENT);
+        CHECK_STATUS(warp_capture_adopt(stream, options.flags), WARP_ERROR_INVALID_ARGUMENT);
+    }
+    memset(&longer, 0, sizeof longer);
+    longer.known.struct_size = sizeof longer;
+    longer.later[3] = 1;
+    CHECK_STATUS(warp_capture_begin_with(stream, WARP_CAPTURE_RELAXED, &longer.known), WARP_ERROR_NOT_SUPPORTED);
+    CHECK_EQ_I64(state_of(stream), WARP_CAPTURE_STATE_NONE);
+    CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
+    check_left_nothing();
+}
+
 CHECK_MAIN()
