@@ -4,7 +4,7 @@
 //! has the time. So is what a graph kept and lets go of in a call that holds locks: a caller's deleter may call back in.
 
 use super::graph::{Graph, Keep, LastRun};
-use super::{GRAPHS, OPEN};
+use super::{GRAPHS, known};
 use crate::driver::{Driver, Failure, RawGraph};
 use crate::handle::Entered;
 use crossbeam_queue::SegQueue;
@@ -108,9 +108,8 @@ fn settle() {
         graph.has_come();
         if !graph.is_ours() {
             // Nobody else closes what this library only watched.
-            let handle = GRAPHS.handle_of(held);
-            OPEN.write().retain(|open| open.graph != handle);
-            drop(GRAPHS.close(handle));
+            known::forget(held);
+            drop(GRAPHS.close(GRAPHS.handle_of(held)));
         }
         // SAFETY: as above; the graph is not used any more.
         unsafe { GRAPHS.release_hold(held) };

@@ -3,54 +3,28 @@
 
 mod gone;
 mod graph;
+mod known;
 mod order;
 
 pub use crate::driver::{CaptureMode, RawGraph};
 pub use gone::{any_gone, run_ended, settle_gone, take_ending};
 pub use graph::{Freed, Graph, Keep, LastRun};
+pub use known::{leave_stream, of_this_thread, pauses_of};
 
 use crate::device::Device;
-use crate::driver::{CAPTURE_INVALIDATED, CaptureInfo, Driver, Failure, RawNode, RawStream};
+use crate::driver::{CAPTURE_INVALIDATED, CaptureInfo, Driver, RawNode, RawStream};
 use crate::error::{Error, Result, error, fail};
-use crate::fork::Lock;
 use crate::handle::{Entered, Handle, Registry};
 use crate::log;
 use crate::runtime;
 use crate::stream::{self, Stream};
 use crate::thread;
-use graph::Origin;
-use parking_lot::{Mutex, MutexGuard};
+use known::{begun_on, find, forget, paused_on, register, watch_foreign};
 
 static GRAPHS: Registry<Graph> = Registry::new();
 
 /// The word of a graph whose capture came to nothing, with nothing left that keeps its addresses.
 const VOID: u64 = u64::MAX;
-
-/// A capture that is known and has not ended.
-struct Open {
-    graph: Handle,
-    /// What the driver calls the capture.
-    id: u64,
-    /// The stream's slot, which the graph holds.
-    origin: u32,
-    thread: u32,
-    ours: bool,
-}
-
-impl Open {
-    /// Whether it began on the stream, as the calling thread names it: each thread's own default stream is another one, even
-    /// when the handle is the same.
-    fn began_on(&self, stream: &Entered<Stream>) -> bool {
-        self.origin == stream.index() && (!stream.is_per_thread() || stream::is_this_thread(self.thread))
-    }
-}
-
-static OPEN: Lock<Vec<Open>> = Lock::new(Vec::new());
-
-/// Held while a capture becomes known, so that no other thread takes one that just begins here for other code's, and none begins
-/// on a stream that is just released. Messages come when it is free: their receiver may put something on a stream that other
-/// code captures.
-static TAKING_NOTE: Mutex<()> = Mutex::new(());
 
 /// How a capture should be.
 #[derive(Default)]
@@ -89,7 +63,7 @@ pub fn begin(stream: &Entered<Stream>, mode: CaptureMode, options: &Options) -> 
     }
     let native = stream.native();
     log::after(|| {
-        let _alone = TAKING_NOTE.lock();
+        let _alone = known::alone();
         // Nobody could end it if the handle is stale by now, or everything shut down.
         runtime::require_live()?;
         stream::enter(stream::handle_of(stream))?;
@@ -149,13 +123,13 @@ pub fn end(stream: &Entered<Stream>, taken: bool) -> Result<Option<Handle>> {
     if !graph.is_ours() {
         let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
         graph.hand_over(driver);
-        forget_open(&graph);
+        forget(graph.index());
         return Ok(None);
     }
     claim_end(&graph, stream)?;
     let handle = GRAPHS.handle_of(graph.index());
     let whole = finish(driver, device, stream, &graph);
-    forget_open(&graph);
+    forget(graph.index());
     match whole {
         Ok(()) if graph.origin.borrowed => {
             drop(GRAPHS.close(handle));
@@ -209,7 +183,7 @@ pub fn abandon(stream: &Entered<Stream>) -> Result<()> {
         );
     }
     claim_end(&graph, stream)?;
-    forget_open(&graph);
+    forget(graph.index());
     unwind(driver, device, stream, &graph);
     drop(GRAPHS.close(GRAPHS.handle_of(graph.index())));
     Ok(())
@@ -318,8 +292,7 @@ pub fn resume(stream: &Entered<Stream>) -> Result<()> {
     let _entered = device.enter_relaxed(driver)?;
     let id =
         graph.resume(driver).map_err(|f| device.error(driver, f).context("the resumption of a capture"))?;
-    let handle = GRAPHS.handle_of(graph.index());
-    OPEN.write().iter_mut().filter(|open| open.graph == handle).for_each(|open| open.id = id);
+    known::renumber(&graph, id);
     Ok(())
 }
 
@@ -404,54 +377,6 @@ pub fn node_of(driver: &Driver, stream: &Stream, address: u64) -> Option<RawNode
     order::node_of(driver, stream.native(), address).ok().flatten()
 }
 
-/// How often the capture that the driver calls so was paused; never, for one of other code.
-pub fn pauses_of(id: u64) -> u32 {
-    find(id).map_or(0, |graph| graph.pauses())
-}
-
-/// Before a stream's handle becomes stale: an error while a capture that began on it here goes on or is paused, since
-/// nobody could end it any more. One of other code is only watched for the end of its graph from then on. None begins while
-/// what comes back lives.
-pub fn leave_stream(stream: &Entered<Stream>) -> Result<Option<MutexGuard<'static, ()>>> {
-    if runtime::is_forked() {
-        // The capture is the parent's, and so may be whoever has the list.
-        return Ok(None);
-    }
-    let alone = TAKING_NOTE.lock();
-    // Of every thread's, where the stream is each thread's own.
-    let begun: Vec<_> = {
-        let open = OPEN.read();
-        open.iter().filter(|open| open.origin == stream.index()).map(|open| open.graph).collect()
-    };
-    let begun: Vec<_> = begun.into_iter().filter_map(|graph| GRAPHS.enter(graph).ok()).collect();
-    if let Some(graph) = begun.iter().find(|graph| graph.is_ours()) {
-        fail!(
-            IllegalInCapture,
-            "the stream (id {}) cannot be released while its capture {} goes on or is paused; end the capture or give it up first",
-            stream.id(),
-            graph.id()
-        );
-    }
-    for graph in begun {
-        if let Ok(driver) = runtime::driver() {
-            graph.hand_over(driver);
-        }
-        forget_open(&graph);
-    }
-    Ok(Some(alone))
-}
-
-/// Whether the calling thread has begun a capture here that goes on now.
-pub fn of_this_thread() -> Option<u64> {
-    let mark = stream::thread_mark();
-    let mine: Vec<_> = {
-        let open = OPEN.read();
-        open.iter().filter(|open| open.ours && open.thread == mark).map(|open| open.graph).collect()
-    };
-    let going_on = |graph: &Entered<Graph>| !graph.is_paused();
-    mine.into_iter().filter_map(|graph| GRAPHS.enter(graph).ok()).find(going_on).map(|graph| graph.id())
-}
-
 /// Keeps the graph from being released while the guard lives.
 pub fn enter(handle: Handle) -> Result<Entered<Graph>> {
     GRAPHS.enter(handle)
@@ -488,14 +413,8 @@ pub fn release(handle: Handle) -> Result<()> {
 /// At shutdown: captures are given up, on their streams where this thread may end them, and every graph is released.
 pub fn dismantle() {
     // In a forked child the captures are the parent's, and so may be whoever has the list.
-    let open: Vec<_> = if runtime::is_forked() {
-        Vec::new()
-    } else {
-        let _alone = TAKING_NOTE.lock();
-        OPEN.write().drain(..).collect()
-    };
-    for open in open.into_iter().filter(|open| open.ours) {
-        let Ok(graph) = GRAPHS.enter(open.graph) else { continue };
+    let begun = if runtime::is_forked() { Vec::new() } else { known::forget_all() };
+    for graph in begun.into_iter().filter(|graph| graph.is_ours()) {
         if !graph.claim_end() {
             // Whoever ends it just now has a graph that is released below.
             continue;
@@ -523,7 +442,7 @@ pub unsafe fn mend_in_child() {
     // SAFETY: the caller's promise.
     unsafe {
         GRAPHS.mend_in_child();
-        OPEN.replace_in_child(Vec::new());
+        known::mend_in_child();
     }
 }
 
@@ -593,25 +512,6 @@ fn broken(stream: &Stream, id: u64) -> Error {
     .with_driver_code(CAPTURE_INVALIDATED)
 }
 
-fn find(id: u64) -> Option<Entered<Graph>> {
-    let graph = OPEN.read().iter().find(|open| open.id == id).map(|open| open.graph)?;
-    GRAPHS.enter(graph).ok()
-}
-
-fn begun_on(stream: &Entered<Stream>) -> Option<Entered<Graph>> {
-    let graph = OPEN.read().iter().find(|open| open.began_on(stream)).map(|open| open.graph)?;
-    GRAPHS.enter(graph).ok()
-}
-
-fn paused_on(stream: &Entered<Stream>) -> Option<Entered<Graph>> {
-    begun_on(stream).filter(|graph| graph.is_paused())
-}
-
-fn forget_open(graph: &Entered<Graph>) {
-    let handle = GRAPHS.handle_of(graph.index());
-    OPEN.write().retain(|open| open.graph != handle);
-}
-
 /// The capture of the stream, for a call that changes it; the capture is whole afterwards if that is refused.
 fn find_to_end(
     stream: &Entered<Stream>,
@@ -663,84 +563,4 @@ fn why_not_here(driver: &'static Driver, stream: &Entered<Stream>, what: &str) -
             ),
         },
     }
-}
-
-/// Before another capture of the stream becomes known: one that began there and was neither ended nor paused here was ended by
-/// other code, which did not say so.
-fn forget_ended(driver: &'static Driver, stream: &Entered<Stream>) {
-    let before: Vec<_> =
-        OPEN.read().iter().filter(|open| open.began_on(stream)).map(|open| open.graph).collect();
-    let before = before.into_iter().filter_map(|graph| GRAPHS.enter(graph).ok());
-    for graph in before.filter(|graph| graph.is_capturing()) {
-        if graph.is_ours() && !graph.claim_end() {
-            continue;
-        }
-        forget_open(&graph);
-        if graph.is_ours() {
-            GRAPHS.set_word(graph.index(), VOID);
-            // Whoever ended it has the native graph.
-            graph.void(None);
-            drop(GRAPHS.close(GRAPHS.handle_of(graph.index())));
-        } else {
-            graph.hand_over(driver);
-        }
-    }
-}
-
-fn register(
-    driver: &'static Driver,
-    stream: &Entered<Stream>,
-    info: &CaptureInfo,
-    mode: CaptureMode,
-    ours: bool,
-    options: &Options,
-) -> Result<Entered<Graph>> {
-    let origin = Origin {
-        stream: stream.hold(),
-        native: stream.native(),
-        mode,
-        thread: stream::thread_mark(),
-        untracked: stream.is_untracked(),
-        ours,
-        borrowed: options.into.is_some(),
-        no_allocations: options.no_allocations,
-    };
-    // A graph that cannot be put in gives its hold back when it is dropped.
-    let handle = GRAPHS.insert(Graph::new(stream.device(), info.id, origin))?;
-    let graph = GRAPHS.enter(handle)?;
-    graph.set_index(graph.index());
-    forget_ended(driver, stream);
-    OPEN.write().push(Open {
-        graph: handle,
-        id: info.id,
-        origin: origin.stream,
-        thread: origin.thread,
-        ours,
-    });
-    Ok(graph)
-}
-
-/// From now on the capture of other code is known; the news of its graph's end is awaited. `None` when it has ended.
-fn watch_foreign(
-    driver: &'static Driver,
-    stream: &Entered<Stream>,
-    no_allocations: bool,
-) -> Result<Option<Entered<Graph>>> {
-    log::after(|| {
-        let _alone = TAKING_NOTE.lock();
-        // Asked again: it may be one that began here just now, or another one.
-        let Some(info) = active(stream, info(driver, stream)?)? else { return Ok(None) };
-        if let Some(graph) = find(info.id) {
-            return Ok(Some(graph));
-        }
-        // Its mode is not to be had. Only its own thread may add to it, as if it were not relaxed.
-        let options = Options { into: None, no_allocations };
-        let graph = register(driver, stream, &info, CaptureMode::ThreadLocal, false, &options)?;
-        gone::watch(driver, &graph, info.graph).map_err(|f: Failure| {
-            forget_open(&graph);
-            drop(GRAPHS.close(GRAPHS.handle_of(graph.index())));
-            stream.device().error(driver, f).context("taking note of a capture")
-        })?;
-        Ok(Some(graph))
-    })
 }
