@@ -57,6 +57,8 @@ struct State {
     /// What its capture allocated and the caller has not freed: by the block's first address the node that allocates.
     blocks: HashMap<u64, RawNode>,
     pending: Vec<Pending>,
+    /// Where the free that was recorded last has brought it.
+    ends: order::Ends,
     /// Blocks of its own that were freed and that its runs go on using.
     own: Vec<Box<dyn Keep>>,
     /// What else its runs use.
@@ -196,6 +198,7 @@ impl Graph {
                 phase: Phase::Capturing,
                 blocks: HashMap::new(),
                 pending: Vec::new(),
+                ends: order::Ends::default(),
                 own: Vec::new(),
                 kept: Vec::new(),
             }),
@@ -409,14 +412,14 @@ impl Graph {
         match &mut state.phase {
             Phase::Capturing => {
                 let Some(info) = driver.capture_info(self.origin.native)? else { return Ok(()) };
-                let (users, free) = order::add_free(driver, info.graph, node, address)?;
+                let (users, free) = order::add_free(driver, info.graph, node, address, &mut state.ends)?;
                 // From here on it is freed, and a stream that could not be moved on only waits for less.
                 if let Err(f) = order::move_on(driver, (self.origin.native, self.native_id()), &users, free) {
                     log!(Warning, "a stream of a capture was not moved on: {}", driver.describe(f));
                 }
             }
             Phase::Paused(graph, frontier) => {
-                let (users, free) = order::add_free(driver, *graph, node, address)?;
+                let (users, free) = order::add_free(driver, *graph, node, address, &mut state.ends)?;
                 if frontier.iter().any(|d| users.contains(&d.node)) {
                     frontier.retain(|d| !users.contains(&d.node));
                     frontier.push(Dependency::on(free));

@@ -7,17 +7,39 @@ use std::collections::HashSet;
 
 type Result<T> = std::result::Result<T, Failure>;
 
+/// What a free has found out about its graph: all of `before` leads to `last` and to no other end. So it is while nothing is
+/// added, and the next free, where many follow one another, need not walk through everything again.
+#[derive(Default)]
+pub struct Ends {
+    /// Nodes and edges of the graph after the free.
+    size: (usize, usize),
+    before: HashSet<RawNode>,
+    last: Option<RawNode>,
+}
+
 /// The last nodes of all that comes after `node`, which is itself one when nothing does. Whatever uses an allocation
-/// comes after it, so what comes after these comes after every use, whichever stream that was recorded on.
-pub fn leaves_after(driver: &Driver, node: RawNode) -> Result<Vec<RawNode>> {
-    let mut seen = HashSet::from([node.0]);
+/// comes after it, so what comes after these comes after every use, whichever stream that was recorded on. What was walked
+/// through is added to `seen`.
+fn leaves_after(
+    driver: &Driver,
+    node: RawNode,
+    known: Option<&Ends>,
+    seen: &mut HashSet<RawNode>,
+) -> Result<Vec<RawNode>> {
+    seen.insert(node);
     let (mut open, mut leaves) = (vec![node], Vec::new());
     while let Some(node) = open.pop() {
+        if let Some(last) = known.filter(|known| known.before.contains(&node)).and_then(|known| known.last) {
+            if seen.insert(last) {
+                leaves.push(last);
+            }
+            continue;
+        }
         let next = driver.dependents(node)?;
         if next.is_empty() {
             leaves.push(node);
         }
-        open.extend(next.into_iter().filter(|next| seen.insert(next.0)));
+        open.extend(next.into_iter().filter(|next| seen.insert(*next)));
     }
     Ok(leaves)
 }
@@ -46,9 +68,19 @@ pub fn add_free(
     graph: RawGraph,
     node: RawNode,
     address: u64,
+    ends: &mut Ends,
 ) -> Result<(Vec<RawNode>, RawNode)> {
-    let users = leaves_after(driver, node)?;
+    let size = driver.graph_size(graph).ok();
+    let known = (size == Some(ends.size)).then_some(&*ends);
+    let mut seen = HashSet::new();
+    let users = leaves_after(driver, node, known, &mut seen)?;
     let free = driver.add_free_node(graph, &users, address)?;
+    if !known.and_then(|known| known.last).is_some_and(|last| users.contains(&last)) {
+        ends.before.clear();
+    }
+    ends.before.extend(seen);
+    ends.last = Some(free);
+    ends.size = size.map_or((0, 0), |(nodes, edges)| (nodes + 1, edges + users.len()));
     Ok((users, free))
 }
 

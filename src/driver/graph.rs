@@ -298,6 +298,18 @@ impl Driver {
         Ok(nodes)
     }
 
+    /// How many nodes and edges a graph has.
+    pub fn graph_size(&self, graph: RawGraph) -> Result<(usize, usize), Failure> {
+        let (mut nodes, mut edges) = (0, 0);
+        let none = std::ptr::null_mut();
+        // SAFETY: as `graph_nodes`; without lists only the numbers are written.
+        unsafe {
+            self.table.cuGraphGetNodes(graph.0.cast(), none, &mut nodes)?;
+            self.table.cuGraphGetEdges_v2(graph.0.cast(), none, none, std::ptr::null_mut(), &mut edges)?;
+        }
+        Ok((nodes, edges))
+    }
+
     /// The nodes of a graph that something comes directly after, each as often as that is so.
     pub fn nodes_with_dependents(&self, graph: RawGraph) -> Result<Vec<RawNode>, Failure> {
         let mut count = 0;

@@ -4,7 +4,7 @@
 macro_rules! native_handle {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(transparent)]
         pub struct $name(pub *mut c_void);
         // SAFETY: an opaque token of the driver, which accepts it from any thread.

@@ -401,6 +401,48 @@ PROCESS_TEST(a_deleter_may_capture_whoever_calls_it)
     check_left_nothing();
 }
 
+/* ---- many blocks ---- */
+
+/* A free comes behind all that comes after the allocation; a thousand in a row do not look at all of it a thousand times. */
+PROCESS_TEST(a_thousand_frees_in_a_row_cost_a_thousand_times_one)
+{
+    enum { COUNT = 1000 };
+    static void *blocks[COUNT];
+    uint64_t calls;
+    warp_stream *stream;
+    warp_graph *graph;
+    int i, backwards;
+    void *result;
+    setenv("WARPSIM_LOG", "0", 1);
+    start_on("h200x2");
+    stream = make_stream("cuda:0", WARP_STREAM_NON_BLOCKING);
+    result = alloc_on("cuda:0", stream, COUNT);
+    for (backwards = 0; backwards < 2; ++backwards) {
+        begin(stream);
+        for (i = 0; i < COUNT; ++i) {
+            blocks[i] = alloc_on("cuda:0", stream, 256);
+            if (i % 100 == 0) {
+                fill_byte(blocks[i], (unsigned char)i, 1, stream);
+                CHECK_STATUS(warp_memory_copy((char *)result + i, blocks[i], 1, stream), WARP_SUCCESS);
+            }
+        }
+        calls = SIMULATOR(warpsim_call_count)("*");
+        for (i = 0; i < COUNT; ++i)
+            CHECK_STATUS(warp_free(blocks[backwards ? COUNT - 1 - i : i]), WARP_SUCCESS);
+        CHECK(SIMULATOR(warpsim_call_count)("*") - calls < 50 * COUNT);
+        graph = end(stream);
+        CHECK_EQ_U64(graph_info(graph).block_count, 0);
+        CHECK_STATUS(warp_graph_launch(graph, stream), WARP_SUCCESS);
+        for (i = 0; i < COUNT; i += 100)
+            CHECK(holds((char *)result + i, (unsigned char)i, 1, stream));
+        CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("graph_block"), 0);
+        CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
+    }
+    CHECK_STATUS(warp_free(result), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
+    check_left_nothing();
+}
+
 /* ---- options that nobody knows ---- */
 
 PROCESS_TEST(options_that_nobody_knows_are_refused)
