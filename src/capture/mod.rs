@@ -1,11 +1,14 @@
 //! Captures: work put on a stream is recorded and becomes a graph. Begun here or elsewhere, paused, ended, given up; a
 //! capture that fails is unwound, and nothing of this library breaks one.
 
+mod describe;
 mod gone;
 mod graph;
 mod order;
 
 pub use crate::driver::{CaptureMode, RawGraph};
+use describe::why_not_here;
+pub use describe::{State, describe};
 pub use gone::{any_gone, run_ended, settle_gone, take_ending};
 pub use graph::{Freed, Graph, Keep, LastRun};
 
@@ -326,55 +329,6 @@ pub fn resume(stream: &Entered<Stream>) -> Result<()> {
     Ok(())
 }
 
-/// Whether a stream is captured, and how.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
-    None,
-    Active,
-    /// Something broke it: all that is left is to end it.
-    Invalidated,
-    Paused,
-}
-
-pub struct Description {
-    pub state: State,
-    pub id: u64,
-    /// Of the stream that it began on; 0 where that is not known.
-    pub origin_id: u64,
-    /// `None` where other code began it.
-    pub mode: Option<CaptureMode>,
-    pub ours: bool,
-}
-
-/// What is known of the stream's capture.
-pub fn describe(stream: &Entered<Stream>) -> Result<Description> {
-    let mut answer = Description { state: State::None, id: 0, origin_id: 0, mode: None, ours: false };
-    if !stream.device().is_cuda() {
-        return Ok(answer);
-    }
-    let driver = stream.device().require_cuda("the state of a capture")?;
-    let known = if driver.has_graphs()
-        && let Some(graph) = paused_on(stream)
-    {
-        answer.state = State::Paused;
-        answer.id = graph.id();
-        Some(graph)
-    } else {
-        let _context = stream.enter_context(driver)?;
-        let Some(info) = info(driver, stream)? else { return Ok(answer) };
-        answer.state = if info.active { State::Active } else { State::Invalidated };
-        answer.id = info.id;
-        find(info.id)
-    };
-    if let Some(graph) = known {
-        answer.id = graph.id();
-        answer.origin_id = stream::id_of(graph.origin.stream);
-        answer.ours = graph.is_ours();
-        answer.mode = graph.is_ours().then_some(graph.origin.mode);
-    }
-    Ok(answer)
-}
-
 /// The graph that a stream is captured into, for something that is about to be recorded: its capture is whole, known from
 /// now on if it was not, and may be added to by this thread. `None` for a stream that is not captured. The stream's
 /// context is entered, and the thread's capture mode relaxed.
@@ -639,35 +593,6 @@ fn find_to_end(
         );
     }
     Ok((driver, device, graph))
-}
-
-#[cold]
-fn why_not_here(driver: &'static Driver, stream: &Entered<Stream>, what: &str) -> Error {
-    let asked = stream.enter_context(driver).and_then(|_context| info(driver, stream));
-    match asked {
-        Err(error) => error,
-        Ok(None) => error!(
-            InvalidArgument,
-            "no capture goes on on the stream (id {}) of \"{}\" that could be {what}",
-            stream.id(),
-            stream.device().alias()
-        ),
-        Ok(Some(info)) => match find(info.id) {
-            Some(graph) => error!(
-                InvalidArgument,
-                "the capture {} began on the stream with id {}, and the stream with id {} only takes part in it; it can be {what} on the first",
-                info.id,
-                stream::id_of(graph.origin.stream),
-                stream.id()
-            ),
-            None => error!(
-                InvalidArgument,
-                "the capture {} of the stream (id {}) was begun by other code and can be {what} there; see warp_capture_adopt()",
-                info.id,
-                stream.id()
-            ),
-        },
-    }
 }
 
 /// Before another capture of the stream becomes known: one that began there and was neither ended nor paused here was ended by
