@@ -118,6 +118,7 @@ void check_nothing_left()
     if (can_capture()) {
         warp_graph_memory_info held{};
         held.struct_size = sizeof held;
+        CHECK_STATUS(warp_device_synchronize(gpu(0)), WARP_SUCCESS); // frees are made in the order of their streams
         CHECK_STATUS(warp_graph_trim_memory(gpu(0)), WARP_SUCCESS);
         CHECK_STATUS(warp_graph_query_memory(gpu(0), &held), WARP_SUCCESS);
         CHECK_EQ_U64(held.used, 0);
