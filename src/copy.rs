@@ -3,7 +3,7 @@
 use crate::alloc::{self, Block, Kind};
 use crate::capture::{self, Graph, Keep};
 use crate::device::{self, Device};
-use crate::driver::{Driver, FillValue, MemoryClass};
+use crate::driver::{CaptureMode, Driver, FillValue, MemoryClass};
 use crate::error::{Result, fail};
 use crate::handle::Entered;
 use crate::runtime;
@@ -113,6 +113,34 @@ impl End {
     }
 }
 
+/// After work was put on a stream that was not captured: another thread may have begun a capture there meanwhile. What may be a
+/// part of its graph is kept by it, and the call is told.
+#[inline]
+fn settle_begun(
+    stream: &Entered<Stream>,
+    before: u64,
+    used: &[&End],
+    read: Option<&Arc<Vec<u8>>>,
+) -> Result<()> {
+    if !stream::began_since(before) {
+        return Ok(());
+    }
+    let mut said = Ok(());
+    for graph in capture::began_meanwhile(stream, before) {
+        for end in used.iter().filter(|end| end.block.is_some()) {
+            // Gone already: then its free came after the work, wherever that is.
+            let _ = alloc::record_use_by(end.address, &graph);
+        }
+        if let Some(bytes) = read {
+            keep_pattern(bytes, &graph);
+        }
+        if graph.origin.mode != CaptureMode::Relaxed {
+            said = Err(capture::fell_into_another(stream));
+        }
+    }
+    said
+}
+
 /// Copies `size` bytes. Between host memory it has happened when this returns; else it happens in the order of
 /// the stream: the one given, else the current one of the destination's GPU, else of the source's; a GPU that only
 /// lends its name to managed memory comes last.
@@ -158,14 +186,16 @@ pub fn copy(
     }
     let driver = device.require_cuda("a copy")?;
     let _context = device.enter(driver)?;
-    let capturing = stream.is_capturing(driver).map_err(|f| device.error(driver, f))?;
+    // May call back, so it comes before the question.
     alloc::poll();
+    let begun = stream::begun();
+    let capturing = stream.is_capturing(driver).map_err(|f| device.error(driver, f))?;
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
     let graph = if capturing { capture::of_stream(driver, stream)? } else { None };
     // Before: a call that fails half-way has used it all the same.
     dest.note_use(stream, graph.as_ref())?;
     src.note_use(stream, graph.as_ref())?;
-    match (dest.gpu, src.gpu) {
+    let copied = match (dest.gpu, src.gpu) {
         (Some(to), Some(from)) if !std::ptr::eq(to, from) && needs_peer_copy(dest.reach, src.reach) => {
             if capturing {
                 return record_peer_copy(driver, (&dest, to), (&src, from), size, stream).map(|()| graph);
@@ -174,9 +204,10 @@ pub fn copy(
             driver.copy_peer(ends.0, ends.1, size as usize, stream.native())
         }
         _ => driver.copy(dest.address, src.address, size as usize, stream.native()),
-    }
-    .map_err(|f| device.error(driver, f).context("a copy"))?;
-    Ok(graph)
+    };
+    let settled = if graph.is_none() { settle_begun(stream, begun, &[&dest, &src], None) } else { Ok(()) };
+    copied.map_err(|f| device.error(driver, f).context("a copy"))?;
+    settled.map(|()| graph)
 }
 
 /// Records a copy between two GPUs. The driver has no peer copy in a capture, only the plain one, which the GPU of the
@@ -348,20 +379,32 @@ fn fill_end(
     let device = stream.device();
     let driver = device.require_cuda("a fill")?;
     let _context = device.enter(driver)?;
-    let capturing = stream.is_capturing(driver).map_err(|f| device.error(driver, f))?;
     alloc::poll();
+    let begun = stream::begun();
+    let capturing = stream.is_capturing(driver).map_err(|f| device.error(driver, f))?;
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
     let graph = if capturing { capture::of_stream(driver, stream)? } else { None };
     // Before: a fill that fails half-way has used it all the same.
     dest.note_use(stream, graph.as_ref())?;
-    let lasting = graph.as_ref().map(|graph| lasting_pattern(pattern, graph));
-    fill_device_runs(driver, dest.address, runs, lasting.as_deref().unwrap_or(pattern), stream)
-        .map_err(|f| device.error(driver, f).context("a fill"))?;
-    Ok(graph)
+    // The driver reads one that it does not set by itself: in each run of a graph, which the fill may be a part of unseen.
+    let mut offsets = runs.offsets.peekable();
+    let is_set =
+        runs.count == 1 && offsets.peek().is_some_and(|o| simple(dest.address + o, pattern).is_some());
+    let runs = Runs { size: runs.size, count: runs.count, disjoint: runs.disjoint, offsets };
+    let lasting = if is_set { None } else { Some(copy_of(pattern)?) };
+    if let Some((bytes, graph)) = lasting.as_ref().zip(graph.as_ref()) {
+        keep_pattern(bytes, graph);
+    }
+    let pattern = lasting.as_ref().map_or(pattern, |bytes| bytes.as_slice());
+    let filled = fill_device_runs(driver, dest.address, runs, pattern, stream);
+    let settled =
+        if graph.is_none() { settle_begun(stream, begun, &[&dest], lasting.as_ref()) } else { Ok(()) };
+    filled.map_err(|f| device.error(driver, f).context("a fill"))?;
+    settled.map(|()| graph)
 }
 
 /// Bytes that runs of a graph read.
-struct Lasting(Arc<[u8]>);
+struct Lasting(Arc<Vec<u8>>);
 
 impl Keep for Lasting {
     fn give_back(self: Box<Self>) {
@@ -373,12 +416,19 @@ impl Keep for Lasting {
     }
 }
 
-/// A copy of the pattern that lasts as long as the graph, since every run of it reads it anew.
-fn lasting_pattern(pattern: &[u8], graph: &Entered<Graph>) -> Arc<[u8]> {
-    let bytes: Arc<[u8]> = pattern.into();
+/// Has the pattern last as long as the graph, since every run of it reads it anew.
+fn keep_pattern(bytes: &Arc<Vec<u8>>, graph: &Entered<Graph>) {
     // A graph that is over already has no run that would read it.
-    drop(graph.keep(Box::new(Lasting(Arc::clone(&bytes)))));
-    bytes
+    drop(graph.keep(Box::new(Lasting(Arc::clone(bytes)))));
+}
+
+fn copy_of(pattern: &[u8]) -> Result<Arc<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    if bytes.try_reserve_exact(pattern.len()).is_err() {
+        fail!(OutOfMemory, "no host memory for a pattern of {} bytes", pattern.len());
+    }
+    bytes.extend_from_slice(pattern);
+    Ok(Arc::new(bytes))
 }
 
 fn fill_device_runs(

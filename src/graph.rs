@@ -8,7 +8,7 @@ use crate::driver::{Driver, GraphMemory, RawGraph, RawGraphExec};
 use crate::error::{Result, fail};
 use crate::handle::Entered;
 use crate::runtime;
-use crate::stream::Stream;
+use crate::stream::{self, Stream};
 
 /// Runs the graph in the order of the stream; on a stream that is captured it becomes a part of what is captured.
 pub fn launch(graph: &Entered<Graph>, stream: &Entered<Stream>) -> Result<()> {
@@ -25,10 +25,12 @@ pub fn launch(graph: &Entered<Graph>, stream: &Entered<Stream>) -> Result<()> {
     }
     let driver = device.require_cuda("a launch")?;
     let _context = device.enter(driver)?;
+    // May call back, so it comes before the question.
+    alloc::poll();
+    let begun = stream::begun();
     if stream.is_capturing(driver).map_err(|f| device.error(driver, f))? {
         return record_launch(driver, graph, stream);
     }
-    alloc::poll();
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
     let first = match graph.launch(driver, stream) {
         // The memory of a graph is made when it is launched.
@@ -37,6 +39,13 @@ pub fn launch(graph: &Entered<Graph>, stream: &Entered<Stream>) -> Result<()> {
         }
         launched => launched.map_err(|f| device.error(driver, f).context("the launch of a graph"))?,
     };
+    let mut said = Ok(());
+    if stream::began_since(begun) {
+        for outer in capture::began_meanwhile(stream, begun) {
+            capture::end_after(graph, &outer);
+            said = Err(capture::fell_into_another(stream));
+        }
+    }
     match first {
         // Another thread's launch that is told otherwise comes after this.
         Some(true) => {
@@ -50,7 +59,7 @@ pub fn launch(graph: &Entered<Graph>, stream: &Entered<Stream>) -> Result<()> {
             graph.id()
         ),
     }
-    Ok(())
+    said
 }
 
 /// A graph inside another one. It is copied there, so either may be released first.

@@ -1,13 +1,14 @@
 //! The built-in allocators: host, pinned, device, pool, managed. Each gets memory and enters it in the ledger,
 //! or leaves everything as it was.
 
+use super::uses::{Use, Uses};
 use super::{
     HOLDS_STREAM, HOST_ALIGNMENT, Kind, LEDGER, NATURAL_ALIGNMENT, NOT_YET, OF_GRAPH, PADDED, PER_THREAD,
     Rule, enter, forget_holds, parked, shortage, statistics,
 };
-use crate::capture::{self, Graph};
+use crate::capture::{self, Graph, Keep};
 use crate::device::{self, Device};
-use crate::driver::{Driver, Failure, RawPool};
+use crate::driver::{Driver, Failure, MemoryClass, RawPool};
 use crate::error::{Error, Result, error, fail};
 use crate::handle::Entered;
 use crate::ledger::{InsertError, Record};
@@ -115,6 +116,7 @@ pub fn mempool(order: Order<'_>) -> Result<u64> {
     let mut current = None;
     let stream = stream_for(order.stream, device, &mut current)?;
     let _context = stream.enter_context(driver)?;
+    let begun = stream::begun();
     if stream.is_capturing(driver).map_err(|f| device.error(driver, f))? {
         return in_capture(&order, driver, stream);
     }
@@ -129,6 +131,9 @@ pub fn mempool(order: Order<'_>) -> Result<u64> {
             })?,
         }
     };
+    if stream::began_since(begun) {
+        refuse_recorded(&order, driver, stream, begun, native)?;
+    }
     let (base, flags) = order.place(native);
     let (per_thread, thread) = own_thread(stream);
     let held = stream.hold();
@@ -145,6 +150,30 @@ pub fn mempool(order: Order<'_>) -> Result<u64> {
         // SAFETY: as above.
         unsafe { stream::release_hold(held) };
     })
+}
+
+/// An error where the memory is not the pool's but of a graph: another thread began a capture of the stream after it was asked
+/// whether it is captured.
+#[cold]
+fn refuse_recorded(
+    order: &Order<'_>,
+    driver: &'static Driver,
+    stream: &Entered<Stream>,
+    begun: u64,
+    native: u64,
+) -> Result<()> {
+    if driver.pointer_facts(native).is_ok_and(|facts| facts.class == MemoryClass::Pool) {
+        return Ok(());
+    }
+    let record = order.record(native, Kind::CudaMempool, NATURAL_ALIGNMENT).with_flags(OF_GRAPH);
+    let uses = Uses { streams: vec![Use::on(stream)], graphs: Vec::new() };
+    let mut stray = Some(parked::kept_by_graph(order.device, &record, Native(native), uses));
+    for graph in capture::began_meanwhile(stream, begun) {
+        stray = stray.and_then(|stray| graph.take_stray(driver, native, stray));
+    }
+    // Of a graph that was released since: its run was put on the same stream.
+    stray.into_iter().for_each(Keep::give_back);
+    Err(capture::fell_into_another(stream))
 }
 
 /// Memory of the graph that the stream is captured into. It has its address now, and exists in each run of the graph.

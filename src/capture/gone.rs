@@ -3,7 +3,7 @@
 //! on a thread of its own, where nothing may be called; the news is written down there and acted on by the next call that
 //! has the time. So is what a graph kept and lets go of in a call that holds locks: a caller's deleter may call back in.
 
-use super::graph::{Graph, Keep, LastRun};
+use super::graph::Graph;
 use super::{GRAPHS, known};
 use crate::driver::{Driver, Failure, RawGraph};
 use crate::handle::Entered;
@@ -11,6 +11,23 @@ use crossbeam_queue::SegQueue;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Something that must stay for as long as a graph, or a run of it, may use it.
+pub trait Keep: Send {
+    /// Nothing of the graph is left: on with its end.
+    fn give_back(self: Box<Self>);
+    /// It went with the graph: the graph frees it in each run, or never made it.
+    fn forget(self: Box<Self>);
+}
+
+/// Where a graph was launched last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LastRun {
+    /// The stream's slot, held.
+    pub stream: u32,
+    /// The mark of the thread whose own default stream it was, else 0.
+    pub thread: u32,
+}
 
 /// Graphs that are gone, by the holds that the news had on them.
 static GONE: SegQueue<u32> = SegQueue::new();
@@ -36,6 +53,31 @@ pub fn watch(driver: &Driver, graph: &Entered<Graph>, native: RawGraph) -> Resul
         }
         failure
     })
+}
+
+/// A graph that may have become a part of another one, which is all that is known of it: it ends after that.
+struct Part(u32);
+
+impl Keep for Part {
+    fn give_back(self: Box<Self>) {
+        // SAFETY: the hold is this one's, from `end_after`, and given back once.
+        unsafe {
+            GRAPHS.held(self.0).has_come();
+            GRAPHS.release_hold(self.0);
+        }
+    }
+
+    fn forget(self: Box<Self>) {
+        self.give_back();
+    }
+}
+
+/// Has the end of `part` come after that of `whole`.
+pub fn end_after(part: &Entered<Graph>, whole: &Entered<Graph>) {
+    part.await_end();
+    if let Some(over) = whole.keep(Box::new(Part(part.hold()))) {
+        over.give_back();
+    }
 }
 
 extern "C" fn told(held: *mut c_void) {

@@ -1,7 +1,8 @@
 //! A graph, from the begin of its capture until the last block that it made is forgotten. It owns the memory that its
 //! capture allocated in every order of launch, free, release and failure, and keeps what its runs use.
 
-use super::{gone, order};
+use super::gone::{self, Keep, LastRun};
+use super::order;
 use crate::device::Device;
 use crate::driver::{CaptureMode, Dependency, Driver, Failure, RawGraph, RawGraphExec, RawNode, RawStream};
 use crate::handle::{Entered, Object, Tag};
@@ -11,14 +12,6 @@ use crate::stream::{self, Stream};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-
-/// Something that must stay for as long as a graph, or a run of it, may use it.
-pub trait Keep: Send {
-    /// Nothing of the graph is left: on with its end.
-    fn give_back(self: Box<Self>);
-    /// It went with the graph: the graph frees it in each run, or never made it.
-    fn forget(self: Box<Self>);
-}
 
 /// What became of a free of a graph's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +50,8 @@ struct State {
     /// What its capture allocated and the caller has not freed: by the block's first address the node that allocates.
     blocks: HashMap<u64, RawNode>,
     pending: Vec<Pending>,
+    /// What other threads' calls may have allocated in the capture without knowing of it: addresses that nobody has.
+    strays: Vec<(u64, Box<dyn Keep>)>,
     /// Where the free that was recorded last has brought it.
     ends: order::Ends,
     /// Blocks of its own that were freed and that its runs go on using.
@@ -91,6 +86,8 @@ pub struct Graph {
     native_id: AtomicU64,
     /// How often it was paused.
     pauses: AtomicU32,
+    /// What `stream::begun` said when its capture had begun, or had gone on after a pause.
+    begun: AtomicU64,
     /// Its slot.
     index: AtomicU32,
     pub origin: Origin,
@@ -116,15 +113,6 @@ struct Exec {
     last: Option<LastRun>,
 }
 
-/// Where a graph was launched last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LastRun {
-    /// The stream's slot, held.
-    pub stream: u32,
-    /// The mark of the thread whose own default stream it was, else 0.
-    pub thread: u32,
-}
-
 impl State {
     /// The freed blocks of its own that no free node took away.
     fn take_own(&mut self) -> Vec<Box<dyn Keep>> {
@@ -132,6 +120,7 @@ impl State {
             self.blocks.remove(&pending.base);
             self.own.push(pending.block);
         }
+        self.own.extend(self.strays.drain(..).map(|(_, stray)| stray));
         std::mem::take(&mut self.own)
     }
 }
@@ -187,6 +176,7 @@ impl Graph {
             index: AtomicU32::new(0),
             origin,
             launched: AtomicBool::new(false),
+            begun: AtomicU64::new(0),
             shared: AtomicBool::new(false),
             allocated: AtomicBool::new(false),
             ending: AtomicBool::new(false),
@@ -198,6 +188,7 @@ impl Graph {
                 phase: Phase::Capturing,
                 blocks: HashMap::new(),
                 pending: Vec::new(),
+                strays: Vec::new(),
                 ends: order::Ends::default(),
                 own: Vec::new(),
                 kept: Vec::new(),
@@ -207,6 +198,16 @@ impl Graph {
 
     pub fn device(&self) -> &'static Device {
         self.device
+    }
+
+    /// Right after the begin of the capture, or its resumption.
+    pub fn has_begun_capture(&self) {
+        self.begun.store(stream::begun(), Ordering::Release);
+    }
+
+    /// Whether its capture began, or went on, after `stream::begun` said that.
+    pub fn began_since(&self, before: u64) -> bool {
+        self.begun.load(Ordering::Acquire) > before
     }
 
     /// Of its capture, as the driver counted when it began.
@@ -433,6 +434,15 @@ impl Graph {
 
     /// Puts the frees that other threads asked for into the graph. What the driver refuses is kept for the end.
     fn place_pending(&self, driver: &Driver, state: &mut State) {
+        for (address, stray) in std::mem::take(&mut state.strays) {
+            let info = driver.capture_info(self.origin.native).ok().flatten();
+            match info.map(|info| order::free_stray(driver, info.graph, address, &mut state.ends)) {
+                Some(Ok(true)) => stray.forget(),
+                Some(Ok(false)) => gone::leave(stray),
+                // The runs have it.
+                _ => state.own.push(stray),
+            }
+        }
         for pending in std::mem::take(&mut state.pending) {
             match self.place(driver, state, pending.base, pending.address) {
                 Ok(()) => pending.block.forget(),
@@ -448,6 +458,35 @@ impl Graph {
                 }
             }
         }
+    }
+
+    /// Takes charge of what another thread's call allocated without knowing of the capture: `stray` frees it after the last run.
+    /// Comes back when it is not this graph's.
+    pub fn take_stray(&self, driver: &Driver, address: u64, stray: Box<dyn Keep>) -> Option<Box<dyn Keep>> {
+        log::after(|| {
+            let exec = self.exec.lock();
+            let mut state = self.state.lock();
+            let State { phase, ends, .. } = &mut *state;
+            match phase {
+                // The thread that captures looks for it.
+                Phase::Capturing => {
+                    state.strays.push((address, stray));
+                    return None;
+                }
+                Phase::Paused(graph, _) | Phase::Whole(graph)
+                    if !self.is_over() && order::allocates(driver, *graph, address) =>
+                {
+                    if exec.ready.is_none() && order::free_stray(driver, *graph, address, ends).is_ok() {
+                        stray.forget();
+                    } else {
+                        state.own.push(stray);
+                    }
+                    return None;
+                }
+                _ => {}
+            }
+            Some(stray)
+        })
     }
 
     /// Before something is added to the capture: what was freed meanwhile can be used again.
@@ -495,6 +534,7 @@ impl Graph {
                 driver.begin_capture_into(self.origin.native, *graph, frontier, self.origin.mode)
             })?;
             state.phase = Phase::Capturing;
+            self.has_begun_capture();
             if let Ok(Some(id)) = driver.capture_id(self.origin.native) {
                 self.native_id.store(id, Ordering::Relaxed);
             }

@@ -3,7 +3,7 @@
 use super::graph::Origin;
 use super::{GRAPHS, Graph, Options, VOID, active, gone, info};
 use crate::driver::{CaptureInfo, CaptureMode, Driver, Failure};
-use crate::error::{Result, fail};
+use crate::error::{Error, Result, error, fail};
 use crate::fork::Lock;
 use crate::handle::{Entered, Handle};
 use crate::log;
@@ -94,6 +94,7 @@ pub(super) fn register(
     let handle = GRAPHS.insert(Graph::new(stream.device(), info.id, origin))?;
     let graph = GRAPHS.enter(handle)?;
     graph.set_index(graph.index());
+    graph.has_begun_capture();
     forget_ended(driver, stream);
     OPEN.write().push(Open {
         graph: handle,
@@ -128,6 +129,33 @@ pub(super) fn watch_foreign(
         })?;
         Ok(Some(graph))
     })
+}
+
+/// The captures of other threads that began on the stream since `stream::begun` said `before`: what the caller has put there
+/// meanwhile may be a part of them, although the stream was not captured when it was asked.
+#[cold]
+pub fn began_meanwhile(stream: &Entered<Stream>, before: u64) -> Vec<Entered<Graph>> {
+    log::after(|| {
+        // Whoever begins one just now has made it known then.
+        let _alone = alone();
+        GRAPHS.enter_where(|graph| {
+            graph.is_ours()
+                && graph.origin.native == stream.native()
+                && !graph.is_this_threads()
+                && graph.began_since(before)
+        })
+    })
+}
+
+/// What a call says whose work may have become a part of another thread's capture.
+#[cold]
+pub fn fell_into_another(stream: &Stream) -> Error {
+    error!(
+        IllegalInCapture,
+        "another thread began a capture of the stream (id {}) of \"{}\" during this call, whose work may be a part of it now: use another stream, or have that thread capture one of its own",
+        stream.id(),
+        stream.device().alias()
+    )
 }
 
 pub(super) fn forget(graph: u32) {

@@ -7,9 +7,9 @@ mod known;
 mod order;
 
 pub use crate::driver::{CaptureMode, RawGraph};
-pub use gone::{any_gone, run_ended, settle_gone, take_ending};
-pub use graph::{Freed, Graph, Keep, LastRun};
-pub use known::{leave_stream, of_this_thread, pauses_of};
+pub use gone::{Keep, LastRun, any_gone, end_after, run_ended, settle_gone, take_ending};
+pub use graph::{Freed, Graph};
+pub use known::{began_meanwhile, fell_into_another, leave_stream, of_this_thread, pauses_of};
 
 use crate::device::Device;
 use crate::driver::{CAPTURE_INVALIDATED, CaptureInfo, Driver, RawNode, RawStream};
@@ -128,8 +128,13 @@ pub fn end(stream: &Entered<Stream>, taken: bool) -> Result<Option<Handle>> {
     }
     claim_end(&graph, stream)?;
     let handle = GRAPHS.handle_of(graph.index());
-    let whole = finish(driver, device, stream, &graph);
-    forget(graph.index());
+    let whole = log::after(|| {
+        // Whoever sees it going on meanwhile has to find it among the known ones.
+        let _alone = known::alone();
+        let whole = finish(driver, device, stream, &graph);
+        forget(graph.index());
+        whole
+    });
     match whole {
         Ok(()) if graph.origin.borrowed => {
             drop(GRAPHS.close(handle));
@@ -183,8 +188,11 @@ pub fn abandon(stream: &Entered<Stream>) -> Result<()> {
         );
     }
     claim_end(&graph, stream)?;
-    forget(graph.index());
-    unwind(driver, device, stream, &graph);
+    log::after(|| {
+        let _alone = known::alone();
+        unwind(driver, device, stream, &graph);
+        forget(graph.index());
+    });
     drop(GRAPHS.close(GRAPHS.handle_of(graph.index())));
     Ok(())
 }
@@ -290,10 +298,14 @@ pub fn resume(stream: &Entered<Stream>) -> Result<()> {
         );
     }
     let _entered = device.enter_relaxed(driver)?;
-    let id =
-        graph.resume(driver).map_err(|f| device.error(driver, f).context("the resumption of a capture"))?;
-    known::renumber(&graph, id);
-    Ok(())
+    log::after(|| {
+        let _alone = known::alone();
+        let id = graph
+            .resume(driver)
+            .map_err(|f| device.error(driver, f).context("the resumption of a capture"))?;
+        known::renumber(&graph, id);
+        Ok(())
+    })
 }
 
 /// Whether a stream is captured, and how.

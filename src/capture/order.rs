@@ -52,8 +52,25 @@ pub fn node_of(driver: &Driver, stream: RawStream, address: u64) -> Result<Optio
     if let Some(found) = info.frontier.iter().map(|d| d.node).find(is_it) {
         return Ok(Some(found));
     }
-    // The last one, since an address may be used again in a graph.
-    Ok(driver.graph_nodes(info.graph)?.into_iter().rev().find(is_it))
+    find(driver, info.graph, address)
+}
+
+/// Whether a node of the graph allocates `address`.
+pub fn allocates(driver: &Driver, graph: RawGraph, address: u64) -> bool {
+    matches!(find(driver, graph, address), Ok(Some(_)))
+}
+
+/// Frees `address` where a node of the graph allocates it. False when none does.
+pub fn free_stray(driver: &Driver, graph: RawGraph, address: u64, ends: &mut Ends) -> Result<bool> {
+    match find(driver, graph, address)? {
+        Some(node) => add_free(driver, graph, node, address, ends).map(|_| true),
+        None => Ok(false),
+    }
+}
+
+/// The node that allocates `address`: the last one, since an address may be used again in a graph.
+fn find(driver: &Driver, graph: RawGraph, address: u64) -> Result<Option<RawNode>> {
+    Ok(driver.graph_nodes(graph)?.into_iter().rev().find(|node| driver.allocated_by(*node) == Some(address)))
 }
 
 /// The last nodes of a graph.

@@ -313,10 +313,29 @@ pub fn is_capturing(driver: &Driver, native: RawStream) -> std::result::Result<b
 /// must not be done to one that is.
 static BEGINS: RwLock<()> = RwLock::new(());
 
+/// Twice the number of captures that began here, and odd while one does.
+static BEGUN: AtomicU64 = AtomicU64::new(0);
+
 /// Does what begins a capture.
 pub fn begin_capture<R>(begin: impl FnOnce() -> R) -> R {
     let _alone = BEGINS.write();
-    begin()
+    BEGUN.fetch_add(1, Ordering::AcqRel);
+    let begun = begin();
+    BEGUN.fetch_add(1, Ordering::AcqRel);
+    begun
+}
+
+/// How far the begins of captures have come. For a call that asks whether a stream is captured and then puts something on it: a
+/// lock around both would be one for all threads, so it asks this before, and `began_since` after.
+#[inline]
+pub fn begun() -> u64 {
+    BEGUN.load(Ordering::Acquire)
+}
+
+/// Whether some capture may have begun since `begun` said that.
+#[inline]
+pub fn began_since(before: u64) -> bool {
+    before % 2 == 1 || begun() != before
 }
 
 /// Whether nothing is left to do on a stream that is surely not captured: one of ours, or the calling thread's own default

@@ -8,6 +8,7 @@
 #include "captures.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 #define SIZE ((uint64_t)4096)
 
@@ -440,6 +441,78 @@ PROCESS_TEST(a_thousand_frees_in_a_row_cost_a_thousand_times_one)
     }
     CHECK_STATUS(warp_free(result), WARP_SUCCESS);
     CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
+    check_left_nothing();
+}
+
+/* ---- a stream that several threads work on while one of them captures it ---- */
+
+static warp_stream *shared;
+static int stop_working;
+static long refused, done;
+
+/* Done or refused; nothing else becomes of a call. */
+static int went(warp_status status)
+{
+    if (status == WARP_SUCCESS) {
+        __atomic_add_fetch(&done, 1, __ATOMIC_RELAXED);
+        return 1;
+    }
+    CHECK_STATUS(status, WARP_ERROR_ILLEGAL_IN_CAPTURE);
+    __atomic_add_fetch(&refused, 1, __ATOMIC_RELAXED);
+    return 0;
+}
+
+static void *work_on_shared(void *argument)
+{
+    const unsigned char pattern[] = {1, 2, 3, 4, 5, 6, 7, 8};
+    (void)argument;
+    use_natively();
+    while (!__atomic_load_n(&stop_working, __ATOMIC_RELAXED)) {
+        void *from = NULL, *to = NULL;
+        if (went(try_alloc("cuda:0", shared, WARP_MEMORY_CUDA_MEMPOOL, SIZE, &from)) &&
+            went(warp_memory_fill(from, SIZE, pattern, sizeof pattern, shared)) &&
+            went(try_alloc("cuda:0", shared, WARP_MEMORY_CUDA_MEMPOOL, SIZE, &to)))
+            went(warp_memory_copy(to, from, SIZE, shared));
+        /* Never refused, wherever the work went. */
+        CHECK_STATUS(warp_free(to), WARP_SUCCESS);
+        CHECK_STATUS(warp_free(from), WARP_SUCCESS);
+    }
+    CHECK_EQ_U64(SIMULATOR(cuCtxSetCurrent)(NULL), 0);
+    return NULL;
+}
+
+/* Their calls ask whether the stream is captured before they work on it, and the capture may begin in between: what fell into
+ * it is kept for every run of the graph. */
+PROCESS_TEST(work_that_falls_into_another_threads_capture_is_kept_by_its_graph)
+{
+    enum { THREADS = 3, ROUNDS = 300 };
+    pthread_t threads[THREADS];
+    int i;
+    setenv("WARPSIM_LOG", "0", 1);
+    start_on("h200x2");
+    shared = make_stream("cuda:0", WARP_STREAM_NON_BLOCKING);
+    for (i = 0; i < THREADS; ++i)
+        pthread_create(&threads[i], NULL, work_on_shared, NULL);
+    for (i = 0; i < ROUNDS; ++i) {
+        const long before = __atomic_load_n(&done, __ATOMIC_RELAXED);
+        warp_graph *graph;
+        while (__atomic_load_n(&done, __ATOMIC_RELAXED) == before)
+            sched_yield();
+        begin(shared);
+        if (i % 3 == 0) {
+            CHECK_STATUS(warp_capture_pause(shared), WARP_SUCCESS);
+            CHECK_STATUS(warp_capture_resume(shared), WARP_SUCCESS);
+        }
+        graph = end(shared);
+        CHECK_STATUS(warp_graph_launch(graph, shared), WARP_SUCCESS);
+        CHECK_STATUS(warp_graph_launch(graph, shared), WARP_SUCCESS);
+        CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
+    }
+    __atomic_store_n(&stop_working, 1, __ATOMIC_RELAXED);
+    for (i = 0; i < THREADS; ++i)
+        pthread_join(threads[i], NULL);
+    CHECK_STATUS(warp_stream_synchronize(shared), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(shared), WARP_SUCCESS);
     check_left_nothing();
 }
 
