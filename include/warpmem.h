@@ -1538,7 +1538,9 @@ warp_status warp_array_reinterpret(warp_array *array, warp_dtype dtype, warp_arr
  * Only the thread that captures puts work on the streams of its capture, unless it is relaxed: allocations, fills, copies
  * and launches by others are refused there, since they would not run. On other streams other threads go on as usual, in
  * every mode, and they may free blocks of the capture; what cannot be done before the end of a capture is done afterwards,
- * however it ends. A device's default stream is every thread's, so a stream of one's own is captured.
+ * however it ends. A device's default stream is every thread's, so a stream of one's own is captured. A call on another
+ * thread that overlaps the begin of a capture of its stream may be recorded: it fails with WARP_ERROR_ILLEGAL_IN_CAPTURE as
+ * well, an allocation gives nothing, and what a fill or copy touched is kept by the graph.
  *
  * A graph keeps what calls of this library recorded: blocks that are freed meanwhile are given back when the graph, and
  * every run of it, is gone. What kernels use that the caller launches is the caller's to name: warp_graph_retain(). Host

@@ -439,7 +439,6 @@ impl Graph {
             match info.map(|info| order::free_stray(driver, info.graph, address, &mut state.ends)) {
                 Some(Ok(true)) => stray.forget(),
                 Some(Ok(false)) => gone::leave(stray),
-                // The runs have it.
                 _ => state.own.push(stray),
             }
         }
@@ -469,10 +468,7 @@ impl Graph {
             let State { phase, ends, .. } = &mut *state;
             match phase {
                 // The thread that captures looks for it.
-                Phase::Capturing => {
-                    state.strays.push((address, stray));
-                    return None;
-                }
+                Phase::Capturing => state.strays.push((address, stray)),
                 Phase::Paused(graph, _) | Phase::Whole(graph)
                     if !self.is_over() && order::allocates(driver, *graph, address) =>
                 {
@@ -481,11 +477,10 @@ impl Graph {
                     } else {
                         state.own.push(stray);
                     }
-                    return None;
                 }
-                _ => {}
+                _ => return Some(stray),
             }
-            Some(stray)
+            None
         })
     }
 
