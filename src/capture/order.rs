@@ -8,7 +8,9 @@ use std::collections::HashSet;
 type Result<T> = std::result::Result<T, Failure>;
 
 /// What a free has found out about its graph: all of `before` leads to `last` and to no other end. So it is while nothing is
-/// added, and the next free, where many follow one another, need not walk through everything again.
+/// added, and the next free, where many follow one another, need not walk through everything again. Whether something was added
+/// is told by the number of nodes and edges, for which the driver walks through the whole graph: that pays only for a free that
+/// has a long way.
 #[derive(Default)]
 pub struct Ends {
     /// Nodes and edges of the graph after the free.
@@ -17,19 +19,25 @@ pub struct Ends {
     last: Option<RawNode>,
 }
 
+/// As many nodes as a free walks through without asking what the one before has found out.
+const NEAR: usize = 64;
+
 /// The last nodes of all that comes after `node`, which is itself one when nothing does. Whatever uses an allocation
 /// comes after it, so what comes after these comes after every use, whichever stream that was recorded on. What was walked
 /// through is added to `seen`.
-fn leaves_after(
+fn leaves_after<'a>(
     driver: &Driver,
     node: RawNode,
-    known: Option<&Ends>,
+    mut known: impl FnMut() -> Option<&'a Ends>,
     seen: &mut HashSet<RawNode>,
 ) -> Result<Vec<RawNode>> {
     seen.insert(node);
     let (mut open, mut leaves) = (vec![node], Vec::new());
     while let Some(node) = open.pop() {
-        if let Some(last) = known.filter(|known| known.before.contains(&node)).and_then(|known| known.last) {
+        let is_far = seen.len() > NEAR;
+        if let Some(known) = is_far.then(&mut known).flatten()
+            && let Some(last) = known.last.filter(|_| known.before.contains(&node))
+        {
             if seen.insert(last) {
                 leaves.push(last);
             }
@@ -87,17 +95,26 @@ pub fn add_free(
     address: u64,
     ends: &mut Ends,
 ) -> Result<(Vec<RawNode>, RawNode)> {
-    let size = driver.graph_size(graph).ok();
-    let known = (size == Some(ends.size)).then_some(&*ends);
+    let mut size = None;
     let mut seen = HashSet::new();
-    let users = leaves_after(driver, node, known, &mut seen)?;
+    let users = {
+        let known = || {
+            let size = *size.get_or_insert_with(|| driver.graph_size(graph).unwrap_or_default());
+            (size == ends.size).then_some(&*ends)
+        };
+        leaves_after(driver, node, known, &mut seen)?
+    };
     let free = driver.add_free_node(graph, &users, address)?;
-    if !known.and_then(|known| known.last).is_some_and(|last| users.contains(&last)) {
+    let Some((nodes, edges)) = size.filter(|size| *size != Default::default()) else {
+        *ends = Ends::default();
+        return Ok((users, free));
+    };
+    if ends.size != (nodes, edges) || !ends.last.is_some_and(|last| users.contains(&last)) {
         ends.before.clear();
     }
     ends.before.extend(seen);
     ends.last = Some(free);
-    ends.size = size.map_or((0, 0), |(nodes, edges)| (nodes + 1, edges + users.len()));
+    ends.size = (nodes + 1, edges + users.len());
     Ok((users, free))
 }
 
