@@ -92,6 +92,7 @@ def load():
         "warp_shutdown": [],
         "warp_device_get": [ctypes.c_char_p, Out],
         "warp_stream_create": [Pointer, Pointer, Out],
+        "warp_device_synchronize": [Pointer],
         "warp_stream_release": [Pointer],
         "warp_stream_synchronize": [Pointer],
         "warp_alloc_with": [Pointer, Size, ctypes.POINTER(AllocOptions), Out],
@@ -177,6 +178,8 @@ class Captures(unittest.TestCase):
     def nothing_is_left(self):
         must(lib.warp_stream_synchronize(self.stream))
         must(lib.warp_stream_release(self.stream))
+        # The last that a stream does is to mark its end.
+        must(lib.warp_device_synchronize(self.gpu))
         must(lib.warp_graph_trim_memory(self.gpu))
         held = sized(GraphMemory)
         must(lib.warp_graph_query_memory(self.gpu, held))
