@@ -194,7 +194,8 @@ pub unsafe extern "C" fn warp_graph_query_memory(
 }
 
 /// Gives back what graphs hold of a GPU's memory and neither a run nor a block uses. Running out of memory does that too.
-/// Any thread, also while something is captured.
+/// Waits for nothing: frees that streams have still to come to, those of a released graph's last blocks among them, count
+/// for a later call. Any thread, also while something is captured.
 ///
 /// @param device  a CUDA device; NULL for the default.
 /// @return WARP_ERROR_INVALID_ARGUMENT for the CPU.
