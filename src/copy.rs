@@ -422,11 +422,17 @@ fn keep_pattern(bytes: &Arc<Vec<u8>>, graph: &Entered<Graph>) {
     drop(graph.keep(Box::new(Lasting(Arc::clone(bytes)))));
 }
 
-fn copy_of(pattern: &[u8]) -> Result<Arc<Vec<u8>>> {
+/// Room for the bytes of a pattern.
+fn room_for(length: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    if bytes.try_reserve_exact(pattern.len()).is_err() {
-        fail!(OutOfMemory, "no host memory for a pattern of {} bytes", pattern.len());
+    if bytes.try_reserve_exact(length).is_err() {
+        fail!(OutOfMemory, "no host memory for a pattern of {length} bytes; fill with a shorter one");
     }
+    Ok(bytes)
+}
+
+fn copy_of(pattern: &[u8]) -> Result<Arc<Vec<u8>>> {
+    let mut bytes = room_for(pattern.len())?;
     bytes.extend_from_slice(pattern);
     Ok(Arc::new(bytes))
 }
@@ -477,10 +483,7 @@ pub fn read_pattern(source: u64, length: u64) -> Result<Vec<u8>> {
         }
     }
     let length = length as usize;
-    let mut pattern: Vec<u8> = Vec::new();
-    if pattern.try_reserve_exact(length).is_err() {
-        fail!(OutOfMemory, "no host memory for a pattern of {length} bytes");
-    }
+    let mut pattern = room_for(length)?;
     // SAFETY: host memory that the caller says has that many bytes, and ours inside its block; the copy has room.
     unsafe {
         std::ptr::copy_nonoverlapping(

@@ -135,6 +135,10 @@ pub(super) fn watch_foreign(
 /// meanwhile may be a part of them, although the stream was not captured when it was asked.
 #[cold]
 pub fn began_meanwhile(stream: &Entered<Stream>, before: u64) -> Vec<Entered<Graph>> {
+    // Another thread names another stream by this.
+    if stream.is_per_thread() {
+        return Vec::new();
+    }
     log::after(|| {
         // Whoever begins one just now has made it known then.
         let _alone = alone();

@@ -520,6 +520,37 @@ PROCESS_TEST(work_that_falls_into_another_threads_capture_is_kept_by_its_graph)
     check_left_nothing();
 }
 
+static void *capture_own_again_and_again(void *argument)
+{
+    int i;
+    (void)argument;
+    for (i = 0; i < 300; ++i) {
+        begin(own);
+        CHECK_STATUS(warp_graph_release(end(own)), WARP_SUCCESS);
+    }
+    __atomic_store_n(&stop_working, 1, __ATOMIC_RELAXED);
+    return NULL;
+}
+
+/* One handle names another stream in each thread, and what one of them captures is nothing to the other. */
+PROCESS_TEST(a_capture_of_a_threads_own_default_stream_refuses_other_threads_nothing)
+{
+    pthread_t other;
+    setenv("WARPSIM_LOG", "0", 1);
+    start_on("h200x2");
+    CHECK_STATUS(warp_stream_wrap(device("cuda:0"), (void *)2, &own), WARP_SUCCESS);
+    REQUIRE(pthread_create(&other, NULL, capture_own_again_and_again, NULL) == 0);
+    do {
+        void *block = alloc_on("cuda:0", own, SIZE);
+        fill_byte(block, 1, SIZE, own);
+        CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+    } while (!__atomic_load_n(&stop_working, __ATOMIC_RELAXED) && check_failure_count() == 0);
+    pthread_join(other, NULL);
+    CHECK_STATUS(warp_stream_synchronize(own), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(own), WARP_SUCCESS);
+    check_left_nothing();
+}
+
 /* ---- options that nobody knows ---- */
 
 PROCESS_TEST(options_that_nobody_knows_are_refused)
