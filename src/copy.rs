@@ -3,7 +3,7 @@
 use crate::alloc::{self, Block, Kind};
 use crate::capture::{self, Graph, Keep};
 use crate::device::{self, Device};
-use crate::driver::{CaptureMode, Driver, FillValue, MemoryClass};
+use crate::driver::{Driver, FillValue, MemoryClass};
 use crate::error::{Result, fail};
 use crate::handle::Entered;
 use crate::runtime;
@@ -125,20 +125,17 @@ fn settle_begun(
     if !stream::began_since(before) {
         return Ok(());
     }
-    let mut said = Ok(());
-    for graph in capture::began_meanwhile(stream, before) {
+    let meanwhile = capture::began_meanwhile(stream, before);
+    for graph in meanwhile.graphs {
         for end in used.iter().filter(|end| end.block.is_some()) {
-            // Gone already: then its free came after the work, wherever that is.
+            // One that its caller freed during the call is the caller's fault.
             let _ = alloc::record_use_by(end.address, &graph);
         }
         if let Some(bytes) = read {
             keep_pattern(bytes, &graph);
         }
-        if graph.origin.mode != CaptureMode::Relaxed {
-            said = Err(capture::fell_into_another(stream));
-        }
     }
-    said
+    if meanwhile.is_refused { Err(capture::fell_into_another(stream)) } else { Ok(()) }
 }
 
 /// Copies `size` bytes. Between host memory it has happened when this returns; else it happens in the order of
@@ -206,8 +203,9 @@ pub fn copy(
         _ => driver.copy(dest.address, src.address, size as usize, stream.native()),
     };
     let settled = if graph.is_none() { settle_begun(stream, begun, &[&dest, &src], None) } else { Ok(()) };
+    settled?;
     copied.map_err(|f| device.error(driver, f).context("a copy"))?;
-    settled.map(|()| graph)
+    Ok(graph)
 }
 
 /// Records a copy between two GPUs. The driver has no peer copy in a capture, only the plain one, which the GPU of the
@@ -399,8 +397,9 @@ fn fill_end(
     let filled = fill_device_runs(driver, dest.address, runs, pattern, stream);
     let settled =
         if graph.is_none() { settle_begun(stream, begun, &[&dest], lasting.as_ref()) } else { Ok(()) };
+    settled?;
     filled.map_err(|f| device.error(driver, f).context("a fill"))?;
-    settled.map(|()| graph)
+    Ok(graph)
 }
 
 /// Bytes that runs of a graph read.

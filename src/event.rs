@@ -147,16 +147,22 @@ impl Event {
         let _context = stream.enter_context(driver)?;
         let _relaxed = driver.relax_capture().map_err(|f| self.device.error(driver, f))?;
         self.locked(|state| {
-            let capture = capture_of(stream, driver, "recording an event")?;
-            if capture.is_some() && state.waiting != 0 {
-                fail!(
-                    Busy,
-                    "a thread is waiting for the event, which would break the capture that it is to be recorded in; record another event"
-                );
+            loop {
+                let begun = stream::begun();
+                let capture = capture_of(stream, driver, "recording an event")?;
+                if capture.is_some() && state.waiting != 0 {
+                    fail!(
+                        Busy,
+                        "a thread is waiting for the event, which would break the capture that it is to be recorded in; record another event"
+                    );
+                }
+                driver.record_event(self.native, stream.native()).map_err(|f| self.foreign(driver, f))?;
+                // It may have fallen into a capture that just began, which a question about it would break: once more.
+                if capture.is_some() || !stream::began_since(begun) {
+                    state.last = capture.map_or(Last::Work, Last::Capture);
+                    return Ok(());
+                }
             }
-            driver.record_event(self.native, stream.native()).map_err(|f| self.foreign(driver, f))?;
-            state.last = capture.map_or(Last::Work, Last::Capture);
-            Ok(())
         })
     }
 
@@ -429,6 +435,7 @@ pub fn wait_stream(stream: &Stream, other: &Stream) -> Result<()> {
         capture_of(stream, driver, "a wait")?
     };
     let _home = home.enter(driver)?;
+    let begun = stream::begun();
     let of = capture_of(other, driver, "a wait for work")?;
     match (own, of) {
         (None, Some(_)) if stream.is_legacy() => return Err(legacy_in_capture()),
@@ -442,7 +449,7 @@ pub fn wait_stream(stream: &Stream, other: &Stream) -> Result<()> {
             let _context = stream.enter_context(driver)?;
             driver.wait_event(stream.native(), event).map_err(|f| device.error(driver, f))
         });
-    if of.is_none() {
+    if of.is_none() && !stream::began_since(begun) {
         stream::give_event(home, event);
     } else {
         // One that marks a place in a capture is not for asking, so it does not go back among those that are asked.

@@ -39,13 +39,6 @@ pub fn launch(graph: &Entered<Graph>, stream: &Entered<Stream>) -> Result<()> {
         }
         launched => launched.map_err(|f| device.error(driver, f).context("the launch of a graph"))?,
     };
-    let mut said = Ok(());
-    if stream::began_since(begun) {
-        for outer in capture::began_meanwhile(stream, begun) {
-            capture::end_after(graph, &outer);
-            said = Err(capture::fell_into_another(stream));
-        }
-    }
     match first {
         // Another thread's launch that is told otherwise comes after this.
         Some(true) => {
@@ -59,7 +52,14 @@ pub fn launch(graph: &Entered<Graph>, stream: &Entered<Stream>) -> Result<()> {
             graph.id()
         ),
     }
-    said
+    if stream::began_since(begun) {
+        let meanwhile = capture::began_meanwhile(stream, begun);
+        meanwhile.graphs.iter().for_each(|outer| capture::end_after(graph, outer));
+        if meanwhile.is_refused {
+            return Err(capture::fell_into_another(stream));
+        }
+    }
+    Ok(())
 }
 
 /// A graph inside another one. It is copied there, so either may be released first.

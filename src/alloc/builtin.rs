@@ -162,17 +162,21 @@ fn refuse_recorded(
     begun: u64,
     native: u64,
 ) -> Result<()> {
+    // Without it the driver may refuse, and the last run then leaves the memory.
+    let _entered = order.device.enter_relaxed(driver);
     if driver.pointer_facts(native).is_ok_and(|facts| facts.class == MemoryClass::Pool) {
         return Ok(());
     }
     let record = order.record(native, Kind::CudaMempool, NATURAL_ALIGNMENT).with_flags(OF_GRAPH);
     let uses = Uses { streams: vec![Use::on(stream)], graphs: Vec::new() };
     let mut stray = Some(parked::kept_by_graph(order.device, &record, Native(native), uses));
-    for graph in capture::began_meanwhile(stream, begun) {
+    let meanwhile = capture::began_meanwhile(stream, begun);
+    for graph in meanwhile.graphs {
         stray = stray.and_then(|stray| graph.take_stray(driver, native, stray));
     }
-    // Of a graph that was released since: its run was put on the same stream.
-    stray.into_iter().for_each(Keep::give_back);
+    // Else of a graph that was released since. One that came to nothing has no memory, and its address may be another's.
+    let end = if meanwhile.is_void { Keep::forget } else { Keep::give_back };
+    stray.into_iter().for_each(end);
     Err(capture::fell_into_another(stream))
 }
 

@@ -86,8 +86,6 @@ pub struct Graph {
     native_id: AtomicU64,
     /// How often it was paused.
     pauses: AtomicU32,
-    /// What `stream::begun` said when its capture had begun, or had gone on after a pause.
-    begun: AtomicU64,
     /// Its slot.
     index: AtomicU32,
     pub origin: Origin,
@@ -176,7 +174,6 @@ impl Graph {
             index: AtomicU32::new(0),
             origin,
             launched: AtomicBool::new(false),
-            begun: AtomicU64::new(0),
             shared: AtomicBool::new(false),
             allocated: AtomicBool::new(false),
             ending: AtomicBool::new(false),
@@ -198,16 +195,6 @@ impl Graph {
 
     pub fn device(&self) -> &'static Device {
         self.device
-    }
-
-    /// Right after the begin of the capture, or its resumption.
-    pub fn has_begun_capture(&self) {
-        self.begun.store(stream::begun(), Ordering::Release);
-    }
-
-    /// Whether its capture began, or went on, after `stream::begun` said that.
-    pub fn began_since(&self, before: u64) -> bool {
-        self.begun.load(Ordering::Acquire) > before
     }
 
     /// Of its capture, as the driver counted when it began.
@@ -469,15 +456,19 @@ impl Graph {
             match phase {
                 // The thread that captures looks for it.
                 Phase::Capturing => state.strays.push((address, stray)),
-                Phase::Paused(graph, _) | Phase::Whole(graph)
-                    if !self.is_over() && order::allocates(driver, *graph, address) =>
-                {
-                    if exec.ready.is_none() && order::free_stray(driver, *graph, address, ends).is_ok() {
-                        stray.forget();
-                    } else {
-                        state.own.push(stray);
+                Phase::Paused(graph, _) | Phase::Whole(graph) if !self.is_over() => {
+                    // Other code's copies of it would have no free that is added now.
+                    let can_add = exec.ready.is_none() && !self.shared.load(Ordering::Acquire);
+                    match order::allocates(driver, *graph, address) {
+                        Ok(false) => return Some(stray),
+                        Ok(true) if can_add && order::free_stray(driver, *graph, address, ends).is_ok() => {
+                            stray.forget();
+                        }
+                        _ => state.own.push(stray),
                     }
                 }
+                // The caller has the graph, and runs it.
+                Phase::Away if !self.is_over() => state.own.push(stray),
                 _ => return Some(stray),
             }
             None
@@ -529,7 +520,6 @@ impl Graph {
                 driver.begin_capture_into(self.origin.native, *graph, frontier, self.origin.mode)
             })?;
             state.phase = Phase::Capturing;
-            self.has_begun_capture();
             if let Ok(Some(id)) = driver.capture_id(self.origin.native) {
                 self.native_id.store(id, Ordering::Relaxed);
             }

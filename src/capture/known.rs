@@ -1,9 +1,9 @@
 //! The captures that are known and have not ended: those that began here, and those of other code that something was put into.
 
 use super::graph::Origin;
-use super::{GRAPHS, Graph, Options, VOID, active, gone, info};
+use super::{GRAPHS, Graph, Options, VOID, active, gone, info, meanwhile};
 use crate::driver::{CaptureInfo, CaptureMode, Driver, Failure};
-use crate::error::{Error, Result, error, fail};
+use crate::error::{Result, fail};
 use crate::fork::Lock;
 use crate::handle::{Entered, Handle};
 use crate::log;
@@ -94,7 +94,9 @@ pub(super) fn register(
     let handle = GRAPHS.insert(Graph::new(stream.device(), info.id, origin))?;
     let graph = GRAPHS.enter(handle)?;
     graph.set_index(graph.index());
-    graph.has_begun_capture();
+    if ours {
+        meanwhile::remember(origin.native, &graph);
+    }
     forget_ended(driver, stream);
     OPEN.write().push(Open {
         graph: handle,
@@ -131,37 +133,6 @@ pub(super) fn watch_foreign(
     })
 }
 
-/// The captures of other threads that began on the stream since `stream::begun` said `before`: what the caller has put there
-/// meanwhile may be a part of them, although the stream was not captured when it was asked.
-#[cold]
-pub fn began_meanwhile(stream: &Entered<Stream>, before: u64) -> Vec<Entered<Graph>> {
-    // Another thread names another stream by this.
-    if stream.is_per_thread() {
-        return Vec::new();
-    }
-    log::after(|| {
-        // Whoever begins one just now has made it known then.
-        let _alone = alone();
-        GRAPHS.enter_where(|graph| {
-            graph.is_ours()
-                && graph.origin.native == stream.native()
-                && !graph.is_this_threads()
-                && graph.began_since(before)
-        })
-    })
-}
-
-/// What a call says whose work may have become a part of another thread's capture.
-#[cold]
-pub fn fell_into_another(stream: &Stream) -> Error {
-    error!(
-        IllegalInCapture,
-        "another thread began a capture of the stream (id {}) of \"{}\" during this call, whose work may be a part of it now: use another stream, or have that thread capture one of its own",
-        stream.id(),
-        stream.device().alias()
-    )
-}
-
 pub(super) fn forget(graph: u32) {
     let handle = GRAPHS.handle_of(graph);
     OPEN.write().retain(|open| open.graph != handle);
@@ -180,6 +151,7 @@ fn forget_ended(driver: &'static Driver, stream: &Entered<Stream>) {
         forget(graph.index());
         if graph.is_ours() {
             GRAPHS.set_word(graph.index(), VOID);
+            meanwhile::forget_memory(&graph);
             // Whoever ended it has the native graph.
             graph.void(None);
             drop(GRAPHS.close(GRAPHS.handle_of(graph.index())));

@@ -4,12 +4,14 @@
 mod gone;
 mod graph;
 mod known;
+mod meanwhile;
 mod order;
 
 pub use crate::driver::{CaptureMode, RawGraph};
 pub use gone::{Keep, LastRun, any_gone, end_after, run_ended, settle_gone, take_ending};
 pub use graph::{Freed, Graph};
-pub use known::{began_meanwhile, fell_into_another, leave_stream, of_this_thread, pauses_of};
+pub use known::{leave_stream, of_this_thread, pauses_of};
+pub use meanwhile::{began_meanwhile, fell_into_another};
 
 use crate::device::Device;
 use crate::driver::{CAPTURE_INVALIDATED, CaptureInfo, Driver, RawNode, RawStream};
@@ -131,7 +133,8 @@ pub fn end(stream: &Entered<Stream>, taken: bool) -> Result<Option<Handle>> {
     let whole = log::after(|| {
         // Whoever sees it going on meanwhile has to find it among the known ones.
         let _alone = known::alone();
-        let whole = finish(driver, device, stream, &graph);
+        let whole =
+            finish(driver, device, stream, &graph).inspect_err(|_| unwind(driver, device, stream, &graph));
         forget(graph.index());
         whole
     });
@@ -142,7 +145,6 @@ pub fn end(stream: &Entered<Stream>, taken: bool) -> Result<Option<Handle>> {
         }
         Ok(()) => Ok(Some(handle)),
         Err(error) => {
-            unwind(driver, device, stream, &graph);
             drop(GRAPHS.close(handle));
             Err(error)
         }
@@ -218,6 +220,7 @@ fn unwind(
     graph: &Entered<Graph>,
 ) {
     GRAPHS.set_word(graph.index(), VOID);
+    meanwhile::forget_memory(graph);
     if let Ok(_context) = device.enter(driver)
         && let Ok(_relaxed) = driver.relax_capture()
     {
@@ -303,6 +306,7 @@ pub fn resume(stream: &Entered<Stream>) -> Result<()> {
         let id = graph
             .resume(driver)
             .map_err(|f| device.error(driver, f).context("the resumption of a capture"))?;
+        meanwhile::remember(stream.native(), &graph);
         known::renumber(&graph, id);
         Ok(())
     })

@@ -64,8 +64,8 @@ pub fn node_of(driver: &Driver, stream: RawStream, address: u64) -> Result<Optio
 }
 
 /// Whether a node of the graph allocates `address`.
-pub fn allocates(driver: &Driver, graph: RawGraph, address: u64) -> bool {
-    matches!(find(driver, graph, address), Ok(Some(_)))
+pub fn allocates(driver: &Driver, graph: RawGraph, address: u64) -> Result<bool> {
+    find(driver, graph, address).map(|node| node.is_some())
 }
 
 /// Frees `address` where a node of the graph allocates it. False when none does.

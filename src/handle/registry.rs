@@ -351,14 +351,6 @@ impl<T: Object> Registry<T> {
             .all(|index| self.try_enter(thread::mine(), index, None).is_none_or(|object| predicate(&object)))
     }
 
-    /// Enters every live object that satisfies the predicate.
-    pub fn enter_where(&'static self, mut predicate: impl FnMut(&T) -> bool) -> Vec<Entered<T>> {
-        (0..self.next.load(Ordering::Acquire))
-            .filter_map(|index| self.try_enter(thread::mine(), index, None))
-            .filter(|object| predicate(object))
-            .collect()
-    }
-
     /// Makes every handle stale, and keeps the values until the holds that are given are dropped.
     pub fn close_all(&'static self) -> Vec<Hold<T>> {
         (0..self.next.load(Ordering::Acquire))

@@ -481,9 +481,8 @@ static void *work_on_shared(void *argument)
     return NULL;
 }
 
-/* Their calls ask whether the stream is captured before they work on it, and the capture may begin in between: what fell into
- * it is kept for every run of the graph. */
-PROCESS_TEST(work_that_falls_into_another_threads_capture_is_kept_by_its_graph)
+/* Captures a stream again and again on which other threads work. */
+static void capture_under_work(void *(*work)(void *))
 {
     enum { THREADS = 3 };
     const int rounds = check_under("valgrind") ? 20 : 300;
@@ -493,11 +492,11 @@ PROCESS_TEST(work_that_falls_into_another_threads_capture_is_kept_by_its_graph)
     start_on("h200x2");
     shared = make_stream("cuda:0", WARP_STREAM_NON_BLOCKING);
     for (i = 0; i < THREADS; ++i)
-        pthread_create(&threads[i], NULL, work_on_shared, NULL);
-    for (i = 0; i < rounds; ++i) {
+        REQUIRE(pthread_create(&threads[i], NULL, work, NULL) == 0);
+    for (i = 0; i < rounds && check_failure_count() == 0; ++i) {
         const long before = __atomic_load_n(&done, __ATOMIC_RELAXED);
         warp_graph *graph;
-        while (__atomic_load_n(&done, __ATOMIC_RELAXED) == before)
+        while (__atomic_load_n(&done, __ATOMIC_RELAXED) == before && check_failure_count() == 0)
             sched_yield();
         begin(shared);
         if (i % 3 == 0) {
@@ -518,6 +517,33 @@ PROCESS_TEST(work_that_falls_into_another_threads_capture_is_kept_by_its_graph)
     CHECK_STATUS(warp_graph_trim_memory(device("cuda:0")), WARP_SUCCESS);
     CHECK_STATUS(warp_device_synchronize(device("cuda:0")), WARP_SUCCESS);
     check_left_nothing();
+}
+
+/* Their calls ask whether the stream is captured before they work on it, and the capture may begin in between: what fell into
+ * it is kept for every run of the graph. */
+PROCESS_TEST(work_that_falls_into_another_threads_capture_is_kept_by_its_graph)
+{
+    capture_under_work(work_on_shared);
+}
+
+static void *record_on_shared(void *argument)
+{
+    warp_event *event = NULL;
+    (void)argument;
+    CHECK_STATUS(warp_event_create(device("cuda:0"), NULL, &event), WARP_SUCCESS);
+    while (!__atomic_load_n(&stop_working, __ATOMIC_RELAXED)) {
+        uint8_t is_done = 0;
+        if (went(warp_event_record(event, shared)))
+            went(warp_event_query_done(event, &is_done));
+    }
+    CHECK_STATUS(warp_event_release(event), WARP_SUCCESS);
+    return NULL;
+}
+
+/* A question about an event that fell into a capture would break it, which its end would tell. */
+PROCESS_TEST(an_event_that_falls_into_another_threads_capture_does_not_break_it)
+{
+    capture_under_work(record_on_shared);
 }
 
 static void *capture_own_again_and_again(void *argument)
