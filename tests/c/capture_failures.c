@@ -12,10 +12,56 @@
 
 #define SIZE ((uint64_t)1 << 20)
 
+/* A call of the driver that fails, as warpsim_fail has it, and what the library says then. */
+struct failing {
+    const char *entry;
+    uint64_t nth;
+    uint32_t code;
+    warp_status status;
+};
+
+static warp_stream *start_with_a_stream(void)
+{
+    start_on("h200x2");
+    return make_stream("cuda:0", 0);
+}
+
+static void plan(const struct failing *of)
+{
+    fail(of->entry, of->nth, of->code);
+}
+
 /* The error is there and says what happened. */
 static void check_message(void)
 {
     CHECK(strlen(warp_error_get_message()) > 20);
+}
+
+/* The graph of a capture that allocates a block and fills the first SIZE bytes of it. */
+static warp_graph *graph_of_a_block(warp_stream *stream, uint64_t size, unsigned char value, void **block)
+{
+    begin(stream);
+    *block = alloc_on("cuda:0", stream, size);
+    fill_byte(*block, value, SIZE, stream);
+    return end(stream);
+}
+
+/* It runs and leaves that in its block; then both go. */
+static void check_runs_and_goes(warp_graph *graph, void *block, unsigned char value, warp_stream *stream)
+{
+    CHECK_STATUS(warp_graph_launch(graph, stream), WARP_SUCCESS);
+    CHECK(holds(block, value, SIZE, stream));
+    CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+    CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
+}
+
+/* Two blocks of a capture; a block of before is copied to the second one, and freed. */
+static void capture_two_blocks(warp_stream *stream, void *used, void **a, void **b)
+{
+    *a = alloc_on("cuda:0", stream, SIZE);
+    *b = alloc_on("cuda:0", stream, SIZE);
+    CHECK_STATUS(warp_memory_copy(*b, used, SIZE, stream), WARP_SUCCESS);
+    CHECK_STATUS(warp_free(used), WARP_SUCCESS); /* kept for the runs that never come */
 }
 
 /* What must work after any failure: the stream is an ordinary one, and the next capture is whole. */
@@ -27,14 +73,8 @@ static void check_next(warp_stream *stream)
     CHECK_EQ_I64(state_of(stream), WARP_CAPTURE_STATE_NONE);
     CHECK_EQ_U64(SIMULATOR(cuStreamIsCapturing)(native_of(stream), &status), 0);
     CHECK_EQ_I64(status, 0);
-    begin(stream);
-    block = alloc_on("cuda:0", stream, SIZE);
-    fill_byte(block, 0x42, SIZE, stream);
-    graph = end(stream);
-    CHECK_STATUS(warp_graph_launch(graph, stream), WARP_SUCCESS);
-    CHECK(holds(block, 0x42, SIZE, stream));
-    CHECK_STATUS(warp_free(block), WARP_SUCCESS);
-    CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
+    graph = graph_of_a_block(stream, SIZE, 0x42, &block);
+    check_runs_and_goes(graph, block, 0x42, stream);
 }
 
 static void check_back(warp_stream *stream)
@@ -48,12 +88,7 @@ static void check_back(warp_stream *stream)
 
 PROCESS_TEST(a_begin_that_fails_leaves_an_ordinary_stream)
 {
-    static const struct {
-        const char *entry;
-        uint64_t nth;
-        uint32_t code;
-        warp_status status;
-    } cases[] = {
+    static const struct failing cases[] = {
         {"cuStreamBeginCapture_v2", 1, 999, WARP_ERROR_DRIVER},
         {"cuStreamBeginCapture_v2", 1, 2, WARP_ERROR_OUT_OF_MEMORY},
         {"cuStreamGetCaptureInfo_v3", 1, 999, WARP_ERROR_DRIVER},
@@ -62,10 +97,9 @@ PROCESS_TEST(a_begin_that_fails_leaves_an_ordinary_stream)
     };
     warp_stream *stream;
     size_t i;
-    start_on("h200x2");
-    stream = make_stream("cuda:0", 0);
+    stream = start_with_a_stream();
     for (i = 0; i < sizeof cases / sizeof *cases; ++i) {
-        fail(cases[i].entry, cases[i].nth, cases[i].code);
+        plan(&cases[i]);
         CHECK_STATUS(warp_capture_begin(stream, WARP_CAPTURE_GLOBAL), cases[i].status);
         check_message();
         clear();
@@ -76,12 +110,7 @@ PROCESS_TEST(a_begin_that_fails_leaves_an_ordinary_stream)
 
 PROCESS_TEST(an_end_that_fails_unwinds_the_capture)
 {
-    static const struct {
-        const char *entry;
-        uint64_t nth;
-        uint32_t code;
-        warp_status status;
-    } cases[] = {
+    static const struct failing cases[] = {
         {"cuStreamEndCapture", 1, 999, WARP_ERROR_DRIVER},
         {"cuStreamEndCapture", 1, 2, WARP_ERROR_OUT_OF_MEMORY},
         {"cuStreamGetCaptureInfo_v3", 1, 999, WARP_ERROR_DRIVER},
@@ -94,8 +123,7 @@ PROCESS_TEST(an_end_that_fails_unwinds_the_capture)
     void *kept;
     size_t i;
     int paused;
-    start_on("h200x2");
-    stream = make_stream("cuda:0", 0);
+    stream = start_with_a_stream();
     kept = alloc_on("cuda:0", stream, SIZE);
     for (paused = 0; paused < 2; ++paused)
         for (i = 0; i < sizeof cases / sizeof *cases; ++i) {
@@ -105,14 +133,11 @@ PROCESS_TEST(an_end_that_fails_unwinds_the_capture)
             int met;
             size_t pool = live("pool");
             begin(stream);
-            a = alloc_on("cuda:0", stream, SIZE);
-            b = alloc_on("cuda:0", stream, SIZE);
-            CHECK_STATUS(warp_memory_copy(b, used, SIZE, stream), WARP_SUCCESS);
+            capture_two_blocks(stream, used, &a, &b);
             CHECK_STATUS(warp_free(a), WARP_SUCCESS);
-            CHECK_STATUS(warp_free(used), WARP_SUCCESS); /* kept for the runs that never come */
             if (paused)
                 CHECK_STATUS(warp_capture_pause(stream), WARP_SUCCESS);
-            fail(cases[i].entry, cases[i].nth, cases[i].code);
+            plan(&cases[i]);
             SIMULATOR(warpsim_log_clear)();
             CHECK_EQ_U64(live("pool"), pool);
             status = warp_capture_end(stream, &graph);
@@ -151,27 +176,21 @@ PROCESS_TEST(an_end_that_fails_unwinds_the_capture)
 
 PROCESS_TEST(an_allocation_in_a_capture_that_fails_leaves_the_capture_whole)
 {
-    static const struct {
-        const char *entry;
-        uint64_t nth;
-        uint32_t code;
-        warp_status status;
-    } cases[] = {
+    static const struct failing cases[] = {
         {"cuMemAllocFromPoolAsync", 1, 2, WARP_ERROR_OUT_OF_MEMORY}, {"cuMemAllocFromPoolAsync", 1, 999, WARP_ERROR_DRIVER},
         {"cuStreamGetCaptureInfo_v3", 1, 999, WARP_ERROR_DRIVER},    {"cuStreamGetCaptureInfo_v3", 2, 999, WARP_ERROR_DRIVER},
         {"cuThreadExchangeStreamCaptureMode", 1, 999, WARP_ERROR_DRIVER},
     };
     warp_stream *stream;
     size_t i;
-    start_on("h200x2");
-    stream = make_stream("cuda:0", 0);
+    stream = start_with_a_stream();
     for (i = 0; i < sizeof cases / sizeof *cases; ++i) {
         warp_graph *graph;
         void *block = (void *)1, *good;
         int run;
         begin(stream);
         good = alloc_on("cuda:0", stream, SIZE);
-        fail(cases[i].entry, cases[i].nth, cases[i].code);
+        plan(&cases[i]);
         CHECK_STATUS(try_alloc("cuda:0", stream, WARP_MEMORY_CUDA_MEMPOOL, SIZE, &block), cases[i].status);
         check_message();
         clear();
@@ -191,16 +210,25 @@ PROCESS_TEST(an_allocation_in_a_capture_that_fails_leaves_the_capture_whole)
     }
 }
 
+/* The one block of a capture was freed in it: the graph holds none, and runs again and again. */
+static void check_freed_in_the_graph(warp_stream *stream)
+{
+    warp_graph *graph = end(stream);
+    CHECK_EQ_U64(graph_info(graph).block_count, 0);
+    CHECK_STATUS(warp_graph_launch(graph, stream), WARP_SUCCESS);
+    CHECK_STATUS(warp_graph_launch(graph, stream), WARP_SUCCESS);
+    CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
+    check_back(stream);
+}
+
 PROCESS_TEST(a_free_in_a_capture_that_fails_can_be_made_again)
 {
     static const char *const entries[] = {"cuGraphAddMemFreeNode", "cuStreamGetCaptureInfo_v3", "cuGraphNodeGetDependentNodes_v2",
                                           "cuThreadExchangeStreamCaptureMode"};
     warp_stream *stream;
     size_t i;
-    start_on("h200x2");
-    stream = make_stream("cuda:0", 0);
+    stream = start_with_a_stream();
     for (i = 0; i < sizeof entries / sizeof *entries; ++i) {
-        warp_graph *graph;
         void *block;
         begin(stream);
         block = alloc_on("cuda:0", stream, SIZE);
@@ -213,12 +241,7 @@ PROCESS_TEST(a_free_in_a_capture_that_fails_can_be_made_again)
         fill_byte(block, 8, SIZE, stream);
         CHECK_STATUS(warp_free(block), WARP_SUCCESS);
         CHECK_STATUS(warp_free(block), WARP_ERROR_DOUBLE_FREE);
-        graph = end(stream);
-        CHECK_EQ_U64(graph_info(graph).block_count, 0);
-        CHECK_STATUS(warp_graph_launch(graph, stream), WARP_SUCCESS);
-        CHECK_STATUS(warp_graph_launch(graph, stream), WARP_SUCCESS);
-        CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
-        check_back(stream);
+        check_freed_in_the_graph(stream);
     }
 }
 
@@ -226,49 +249,34 @@ PROCESS_TEST(a_free_in_a_capture_that_fails_can_be_made_again)
 PROCESS_TEST(a_free_whose_stream_cannot_be_moved_on_is_made_all_the_same)
 {
     warp_stream *stream;
-    warp_graph *graph;
     void *block;
-    start_on("h200x2");
-    stream = make_stream("cuda:0", 0);
+    stream = start_with_a_stream();
     begin(stream);
     block = alloc_on("cuda:0", stream, SIZE);
     fail("cuStreamUpdateCaptureDependencies_v2", 1, 999);
     CHECK_STATUS(warp_free(block), WARP_SUCCESS);
     clear();
-    graph = end(stream);
-    CHECK_EQ_U64(graph_info(graph).block_count, 0);
-    CHECK_STATUS(warp_graph_launch(graph, stream), WARP_SUCCESS);
-    CHECK_STATUS(warp_graph_launch(graph, stream), WARP_SUCCESS);
-    CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
-    check_back(stream);
+    check_freed_in_the_graph(stream);
 }
 
 PROCESS_TEST(a_launch_that_fails_runs_nothing_and_can_be_made_again)
 {
-    static const struct {
-        const char *entry;
-        uint32_t code;
-        warp_status status;
-    } cases[] = {
-        {"cuGraphInstantiateWithFlags", 999, WARP_ERROR_DRIVER},
-        {"cuGraphInstantiateWithFlags", 801, WARP_ERROR_NOT_SUPPORTED},
-        {"cuGraphLaunch", 999, WARP_ERROR_DRIVER},
-        {"cuThreadExchangeStreamCaptureMode", 999, WARP_ERROR_DRIVER},
-        {"cuGraphUpload", 999, WARP_SUCCESS},
+    static const struct failing cases[] = {
+        {"cuGraphInstantiateWithFlags", 1, 999, WARP_ERROR_DRIVER},
+        {"cuGraphInstantiateWithFlags", 1, 801, WARP_ERROR_NOT_SUPPORTED},
+        {"cuGraphLaunch", 1, 999, WARP_ERROR_DRIVER},
+        {"cuThreadExchangeStreamCaptureMode", 1, 999, WARP_ERROR_DRIVER},
+        {"cuGraphUpload", 1, 999, WARP_SUCCESS},
     };
     warp_stream *stream;
     size_t i;
-    start_on("h200x2");
-    stream = make_stream("cuda:0", 0);
+    stream = start_with_a_stream();
     for (i = 0; i < sizeof cases / sizeof *cases; ++i) {
         warp_graph *graph;
         void *block;
         int ran = cases[i].status == WARP_SUCCESS;
-        begin(stream);
-        block = alloc_on("cuda:0", stream, SIZE);
-        fill_byte(block, 7, SIZE, stream);
-        graph = end(stream);
-        fail(cases[i].entry, 1, cases[i].code);
+        graph = graph_of_a_block(stream, SIZE, 7, &block);
+        plan(&cases[i]);
         CHECK_STATUS(warp_graph_launch(graph, stream), cases[i].status);
         if (!ran)
             check_message();
@@ -276,10 +284,7 @@ PROCESS_TEST(a_launch_that_fails_runs_nothing_and_can_be_made_again)
         CHECK_EQ_I64(graph_info(graph).is_launched, ran);
         CHECK_EQ_U64(live("graph_block"), (size_t)ran);
         CHECK_STATUS(warp_memory_fill(block, 1, "x", 1, stream), ran ? WARP_SUCCESS : WARP_ERROR_INVALID_ARGUMENT);
-        CHECK_STATUS(warp_graph_launch(graph, stream), WARP_SUCCESS);
-        CHECK(holds(block, 7, SIZE, stream));
-        CHECK_STATUS(warp_free(block), WARP_SUCCESS);
-        CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
+        check_runs_and_goes(graph, block, 7, stream);
         check_back(stream);
     }
 }
@@ -291,8 +296,7 @@ PROCESS_TEST(a_release_that_the_driver_refuses_loses_nothing)
     warp_stream *stream;
     size_t i;
     int launched;
-    start_on("h200x2");
-    stream = make_stream("cuda:0", 0);
+    stream = start_with_a_stream();
     for (launched = 0; launched < 2; ++launched)
         for (i = 0; i < sizeof entries / sizeof *entries; ++i) {
             warp_graph *graph;
@@ -344,8 +348,7 @@ PROCESS_TEST(a_capture_that_other_code_breaks_is_unwound)
 {
     int how;
     warp_stream *stream;
-    start_on("h200x2");
-    stream = make_stream("cuda:0", 0);
+    stream = start_with_a_stream();
     for (how = 0; how < 4; ++how) {
         warp_stream *fork = make_stream("cuda:0", WARP_STREAM_NON_BLOCKING);
         void *a, *b, *used = alloc_on("cuda:0", fork, SIZE);
@@ -357,10 +360,7 @@ PROCESS_TEST(a_capture_that_other_code_breaks_is_unwound)
         CHECK_EQ_U64(SIMULATOR(cuCtxSetCurrent)(context), 0);
         CHECK_EQ_U64(SIMULATOR(cuEventCreate)(&event, 2), 0);
         CHECK_STATUS(warp_capture_begin(stream, how == 0 ? WARP_CAPTURE_GLOBAL : WARP_CAPTURE_THREAD_LOCAL), WARP_SUCCESS);
-        a = alloc_on("cuda:0", stream, SIZE);
-        b = alloc_on("cuda:0", stream, SIZE);
-        CHECK_STATUS(warp_memory_copy(b, used, SIZE, stream), WARP_SUCCESS);
-        CHECK_STATUS(warp_free(used), WARP_SUCCESS);
+        capture_two_blocks(stream, used, &a, &b);
         CHECK_EQ_U64(live("pool"), 1);
         switch (how) {
         case 0:
@@ -390,17 +390,13 @@ PROCESS_TEST(a_capture_that_other_code_ends_is_unwound)
 {
     int abandoned;
     warp_stream *stream;
-    start_on("h200x2");
-    stream = make_stream("cuda:0", 0);
+    stream = start_with_a_stream();
     for (abandoned = 0; abandoned < 2; ++abandoned) {
         warp_graph *graph = NULL;
         CUgraph native = NULL;
         void *a, *b, *used = alloc_on("cuda:0", stream, SIZE);
         begin(stream);
-        a = alloc_on("cuda:0", stream, SIZE);
-        b = alloc_on("cuda:0", stream, SIZE);
-        CHECK_STATUS(warp_memory_copy(b, used, SIZE, stream), WARP_SUCCESS);
-        CHECK_STATUS(warp_free(used), WARP_SUCCESS);
+        capture_two_blocks(stream, used, &a, &b);
         CHECK_EQ_U64(SIMULATOR(cuStreamEndCapture)(native_of(stream), &native), 0);
         CHECK_EQ_I64(state_of(stream), WARP_CAPTURE_STATE_NONE);
         CHECK_STATUS(warp_free(a), WARP_SUCCESS);
@@ -498,8 +494,7 @@ PROCESS_TEST(a_capture_into_the_callers_graph_leaves_it_alone_when_it_fails)
 {
     int how;
     warp_stream *stream;
-    start_on("h200x2");
-    stream = make_stream("cuda:0", 0);
+    stream = start_with_a_stream();
     for (how = 0; how < 4; ++how) {
         warp_capture_options options = {.struct_size = sizeof options};
         warp_graph *graph = NULL;
@@ -560,10 +555,7 @@ PROCESS_TEST(a_launch_without_memory_waits_for_what_is_parked)
         uint64_t native = (uint64_t)(uintptr_t)native_of(busy);
         pthread_t thread;
         CHECK_STATUS(try_alloc("cuda:0", busy, WARP_MEMORY_CUDA_DEVICE, 64 * SIZE, &parked), WARP_SUCCESS);
-        begin(stream);
-        block = alloc_on("cuda:0", stream, 40 * SIZE);
-        fill_byte(block, 5, SIZE, stream);
-        graph = end(stream);
+        graph = graph_of_a_block(stream, 40 * SIZE, 5, &block);
         SIMULATOR(warpsim_out_of_memory_above_total)(SIMULATOR(warpsim_device_used)(0) + 8 * SIZE);
         CHECK_EQ_U64(SIMULATOR(warpsim_hold)(native), 0);
         fill_byte(parked, 1, SIZE, busy);
@@ -596,12 +588,8 @@ PROCESS_TEST(a_launch_that_can_never_have_its_memory_fails_at_once_and_later_wor
     warp_stream *stream;
     warp_graph *graph;
     void *block;
-    start_on("h200x2");
-    stream = make_stream("cuda:0", 0);
-    begin(stream);
-    block = alloc_on("cuda:0", stream, 40 * SIZE);
-    fill_byte(block, 5, SIZE, stream);
-    graph = end(stream);
+    stream = start_with_a_stream();
+    graph = graph_of_a_block(stream, 40 * SIZE, 5, &block);
     SIMULATOR(warpsim_out_of_memory_above_total)(SIMULATOR(warpsim_device_used)(0) + 8 * SIZE);
     CHECK_STATUS(warp_graph_launch(graph, stream), WARP_ERROR_OUT_OF_MEMORY);
     CHECK_STR_CONTAINS(warp_error_get_message(), "graph");

@@ -1,5 +1,5 @@
 /*
- * graphs.h: captures and graphs as a test of the simulated driver calls them, looked up once.
+ * graphs.h: streams, events, memory, captures and graphs as a test of the simulated driver calls them, looked up once.
  */
 #ifndef WARPMEM_TESTS_GRAPHS_H
 #define WARPMEM_TESTS_GRAPHS_H
@@ -17,12 +17,16 @@ typedef struct {
     CUhostFn function;
     void *data;
 } CUhostParams;
+uint32_t cuStreamQuery(CUstream stream);
 uint32_t cuStreamWaitEvent(CUstream stream, CUevent event, uint32_t flags);
 uint32_t cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data);
 uint32_t cuEventCreate(CUevent *out, uint32_t flags);
 uint32_t cuEventRecord(CUevent event, CUstream stream);
 uint32_t cuEventQuery(CUevent event);
+uint32_t cuEventSynchronize(CUevent event);
+uint32_t cuEventElapsedTime(float *out, CUevent start, CUevent end);
 uint32_t cuEventDestroy_v2(CUevent event);
+uint32_t cuCtxRecordEvent(CUcontext context, CUevent event);
 uint32_t cuMemsetD8Async(uint64_t to, uint8_t value, size_t count, CUstream stream);
 uint32_t cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, CUstream stream);
 uint32_t cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes);
@@ -63,20 +67,23 @@ uint32_t cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, uint32_t c
 
 #define FUNCTIONS(X)                                                                                                      \
     X(cuInit)                                                                                                             \
-    X(cuCtxGetCurrent) X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxReset_v2)    \
-    X(cuStreamCreate) X(cuStreamDestroy_v2) X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuLaunchHostFunc)               \
-    X(cuEventCreate) X(cuEventRecord) X(cuEventQuery) X(cuEventDestroy_v2) X(cuMemAlloc_v2) X(cuMemAllocAsync)            \
-    X(cuMemFreeAsync) X(cuMemsetD8Async) X(cuMemcpyAsync) X(cuMemcpyDtoH_v2) X(cuDeviceGetMemPool) X(cuMemPoolSetAccess)  \
-    X(cuStreamBeginCapture_v2) X(cuStreamBeginCaptureToGraph) X(cuStreamEndCapture) X(cuStreamIsCapturing)                \
-    X(cuStreamGetCaptureInfo_v2) X(cuStreamUpdateCaptureDependencies) X(cuGraphCreate) X(cuGraphDestroy) X(cuGraphClone)  \
-    X(cuGraphGetNodes) X(cuGraphGetEdges) X(cuGraphNodeGetType) X(cuGraphNodeGetDependentNodes) X(cuGraphAddEmptyNode)    \
-    X(cuGraphAddHostNode) X(cuGraphAddChildGraphNode) X(cuGraphAddEventRecordNode) X(cuGraphAddEventWaitNode)             \
-    X(cuGraphInstantiateWithFlags) X(cuGraphLaunch) X(cuGraphExecDestroy) X(cuDeviceGetGraphMemAttribute)                 \
-    X(cuDeviceGraphMemTrim) X(cuUserObjectCreate) X(cuUserObjectRelease) X(cuGraphRetainUserObject)                       \
-    X(cuGraphReleaseUserObject)                                                                                           \
-    X(warpsim_reset) X(warpsim_schedule) X(warpsim_hold) X(warpsim_release) X(warpsim_auto_release)                       \
-    X(warpsim_violation_count) X(warpsim_violation_get) X(warpsim_live_count) X(warpsim_live_bytes)                       \
-    X(warpsim_device_used) X(warpsim_out_of_memory_above_total) X(warpsim_peek)
+    X(cuCtxGetCurrent) X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuCtxRecordEvent) X(cuDevicePrimaryCtxRetain)             \
+    X(cuDevicePrimaryCtxReset_v2) X(cuStreamCreate) X(cuStreamDestroy_v2) X(cuStreamSynchronize) X(cuStreamQuery)         \
+    X(cuStreamGetId) X(cuStreamWaitEvent) X(cuLaunchHostFunc) X(cuEventCreate) X(cuEventRecord) X(cuEventQuery)           \
+    X(cuEventSynchronize) X(cuEventElapsedTime) X(cuEventDestroy_v2) X(cuMemAlloc_v2) X(cuMemFree_v2)                     \
+    X(cuMemAllocAsync) X(cuMemFreeAsync) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemHostRegister_v2)                       \
+    X(cuMemHostUnregister) X(cuMemsetD8Async) X(cuMemcpyAsync) X(cuMemcpyDtoH_v2) X(cuDeviceGetMemPool)                   \
+    X(cuMemPoolGetAttribute) X(cuMemPoolSetAccess) X(cuStreamBeginCapture_v2) X(cuStreamBeginCaptureToGraph)              \
+    X(cuStreamEndCapture) X(cuStreamIsCapturing) X(cuStreamGetCaptureInfo_v2) X(cuStreamUpdateCaptureDependencies)        \
+    X(cuGraphCreate) X(cuGraphDestroy) X(cuGraphClone) X(cuGraphGetNodes) X(cuGraphGetEdges) X(cuGraphNodeGetType)        \
+    X(cuGraphNodeGetDependentNodes) X(cuGraphAddEmptyNode) X(cuGraphAddHostNode) X(cuGraphAddChildGraphNode)              \
+    X(cuGraphAddEventRecordNode) X(cuGraphAddEventWaitNode) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch)               \
+    X(cuGraphExecDestroy) X(cuDeviceGetGraphMemAttribute) X(cuDeviceGraphMemTrim) X(cuUserObjectCreate)                   \
+    X(cuUserObjectRelease) X(cuGraphRetainUserObject) X(cuGraphReleaseUserObject)                                         \
+    X(warpsim_reset) X(warpsim_schedule) X(warpsim_run) X(warpsim_order_checks) X(warpsim_races) X(warpsim_misorder)      \
+    X(warpsim_hold) X(warpsim_release) X(warpsim_auto_release) X(warpsim_violation_count) X(warpsim_violation_get)        \
+    X(warpsim_live_count) X(warpsim_live_bytes) X(warpsim_device_used) X(warpsim_out_of_memory_above_total)               \
+    X(warpsim_peek)
 
 /* Looked up once: thousands of runs are made of small calls. */
 #define DECLARE(name) CHECK_MAYBE_UNUSED static __typeof__(&name) sim_##name;
@@ -97,15 +104,18 @@ enum { UNMATCHED = 903, UNJOINED = 904, ISOLATION = 905, WRONG_THREAD = 908, UNS
 enum { GLOBAL, THREAD_LOCAL, RELAXED };
 enum { NOT_CAPTURING, CAPTURING, INVALID };
 enum { BLOCKING, NON_BLOCKING };
+enum { NO_TIMING = 2 };
 enum { COPY = 1, FILL = 2, HOST = 3, ALLOC = 10, FREE = 11 };
 
 static CUcontext context;
+static uint64_t started_with; /* the seed */
 
 /* A fresh machine; seed 0: work runs at once. */
 static void start(uint64_t seed)
 {
     D(warpsim_reset)();
     D(warpsim_schedule)(seed);
+    started_with = seed;
     OK(D(cuInit)(0));
     OK(D(cuDevicePrimaryCtxRetain)(&context, 0));
     OK(D(cuCtxSetCurrent)(context));
@@ -118,17 +128,35 @@ static CUstream stream_of(uint32_t flags)
     return stream;
 }
 
+CHECK_MAYBE_UNUSED static CUevent event_of(void)
+{
+    CUevent event = NULL;
+    OK(D(cuEventCreate)(&event, NO_TIMING));
+    return event;
+}
+
+CHECK_MAYBE_UNUSED static uint64_t pool_block(size_t size, CUstream stream)
+{
+    uint64_t block = 0;
+    OK(D(cuMemAllocAsync)(&block, size, stream));
+    return block;
+}
+
+CHECK_MAYBE_UNUSED static void fill_bytes(uint64_t block, uint8_t value, size_t size, CUstream stream)
+{
+    OK(D(cuMemsetD8Async)(block, value, size, stream));
+}
+
 /* What one stream does from now on comes after what the other did until now; in a capture, a fork or a join. */
 CHECK_MAYBE_UNUSED static void join(CUstream before, CUstream after)
 {
-    CUevent event = NULL;
-    OK(D(cuEventCreate)(&event, 2));
+    CUevent event = event_of();
     OK(D(cuEventRecord)(event, before));
     OK(D(cuStreamWaitEvent)(after, event, 0));
     OK(D(cuEventDestroy_v2)(event));
 }
 
-static CUgraph end(CUstream stream)
+CHECK_MAYBE_UNUSED static CUgraph end(CUstream stream)
 {
     CUgraph graph = NULL;
     OK(D(cuStreamEndCapture)(stream, &graph));
@@ -136,7 +164,7 @@ static CUgraph end(CUstream stream)
     return graph;
 }
 
-static CUgraphExec ready(CUgraph graph, unsigned flags)
+CHECK_MAYBE_UNUSED static CUgraphExec ready(CUgraph graph, unsigned flags)
 {
     CUgraphExec exec = NULL;
     OK(D(cuGraphInstantiateWithFlags)(&exec, graph, flags));
@@ -156,12 +184,12 @@ CHECK_MAYBE_UNUSED static void mark(CUstream stream, char name)
     OK(D(cuLaunchHostFunc)(stream, append, (void *)(uintptr_t)name));
 }
 
-static void forget_order(void)
+CHECK_MAYBE_UNUSED static void forget_order(void)
 {
     memset(order, 0, sizeof order);
 }
 
-static size_t node_count(CUgraph graph)
+CHECK_MAYBE_UNUSED static size_t node_count(CUgraph graph)
 {
     size_t count = 0;
     OK(D(cuGraphGetNodes)(graph, NULL, &count));
@@ -205,7 +233,7 @@ CHECK_MAYBE_UNUSED static void check_no_violation(void)
         return;
     D(warpsim_violation_get)(0, line, sizeof line);
     check_note_failure();
-    printf("\n    violation: %s", line);
+    printf("\n    violation with seed %" PRIu64 ": %s", started_with, line);
 }
 
 #endif

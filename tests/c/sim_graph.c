@@ -29,9 +29,7 @@ static void capture(void)
 
 static uint64_t take(size_t size)
 {
-    uint64_t block = 0;
-    OK(D(cuMemAllocAsync)(&block, size, stream));
-    return block;
+    return pool_block(size, stream);
 }
 
 static void give(uint64_t block)
@@ -41,7 +39,7 @@ static void give(uint64_t block)
 
 static void fill(uint64_t block, uint8_t value, size_t size)
 {
-    OK(D(cuMemsetD8Async)(block, value, size, stream));
+    fill_bytes(block, value, size, stream);
 }
 
 static void run(CUgraphExec exec)

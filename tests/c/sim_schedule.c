@@ -1,6 +1,6 @@
 /*
  * sim_schedule.c: the simulated driver's own schedule. With a seed work runs later, in any order that streams and events
- * allow: right programs get right results and no report, wrong ones are found out.
+ * allow, and right programs get right results and no report. What it finds wrong is in sim_order.c.
  *
  * topology: h200x2
  * topology: wsl
@@ -9,58 +9,9 @@
 #define _GNU_SOURCE
 #define CHECK_WITHOUT_WARPMEM
 
-#include "check.h"
-#include "driver.h"
+#include "graphs.h"
 
 #include <pthread.h>
-
-typedef void *CUevent;
-typedef void (*CUhostFn)(void *data);
-uint32_t cuStreamQuery(CUstream stream);
-uint32_t cuStreamWaitEvent(CUstream stream, CUevent event, uint32_t flags);
-uint32_t cuLaunchHostFunc(CUstream stream, CUhostFn function, void *data);
-uint32_t cuEventCreate(CUevent *out, uint32_t flags);
-uint32_t cuEventRecord(CUevent event, CUstream stream);
-uint32_t cuEventQuery(CUevent event);
-uint32_t cuEventSynchronize(CUevent event);
-uint32_t cuEventElapsedTime(float *out, CUevent start, CUevent end);
-uint32_t cuEventDestroy_v2(CUevent event);
-uint32_t cuCtxRecordEvent(CUcontext context, CUevent event);
-uint32_t cuMemsetD8Async(uint64_t to, uint8_t value, size_t count, CUstream stream);
-uint32_t cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, CUstream stream);
-uint32_t cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes);
-
-#define FUNCTIONS(X)                                                                                                      \
-    X(cuInit)                                                                                                             \
-    X(cuCtxSetCurrent) X(cuCtxSynchronize) X(cuCtxRecordEvent) X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxReset_v2)  \
-    X(cuStreamCreate) X(cuStreamDestroy_v2) X(cuStreamSynchronize) X(cuStreamQuery) X(cuStreamWaitEvent)                  \
-    X(cuStreamGetId) X(cuLaunchHostFunc) X(cuEventCreate) X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize)          \
-    X(cuEventElapsedTime) X(cuEventDestroy_v2) X(cuMemAlloc_v2) X(cuMemFree_v2) X(cuMemAllocAsync) X(cuMemFreeAsync)      \
-    X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemHostRegister_v2) X(cuMemHostUnregister) X(cuMemsetD8Async)                  \
-    X(cuMemcpyAsync) X(cuMemcpyDtoH_v2) X(cuDeviceGetMemPool) X(cuMemPoolGetAttribute) X(warpsim_reset)                   \
-    X(warpsim_schedule) X(warpsim_run) X(warpsim_order_checks) X(warpsim_races) X(warpsim_misorder) X(warpsim_hold)       \
-    X(warpsim_release) X(warpsim_auto_release) X(warpsim_violation_count) X(warpsim_violation_get)                        \
-    X(warpsim_live_count) X(warpsim_peek)
-
-/* Looked up once: thousands of runs are made of small calls. */
-#define DECLARE(name) static __typeof__(&name) sim_##name;
-FUNCTIONS(DECLARE)
-#define LOOK_UP(name) sim_##name = SIMULATOR(name);
-__attribute__((constructor)) static void look_up(void)
-{
-    FUNCTIONS(LOOK_UP)
-}
-
-#define D(name) sim_##name
-#define OK(...) CHECK_EQ_U64(__VA_ARGS__, 0)
-#define NOT_READY 600
-#define NON_BLOCKING 1
-#define NO_TIMING 2
-#define KIB ((size_t)1024)
-
-enum { FREE_ON_WRONG_STREAM = 1, MISSING_JOIN = 2, EARLY_ANSWER = 4 };
-
-static CUcontext context;
 
 /* How many of so many seeds: a watcher makes each of them some thirty times as long. */
 static uint64_t seeds(uint64_t wanted)
@@ -68,110 +19,15 @@ static uint64_t seeds(uint64_t wanted)
     return check_under("valgrind") || check_under("sanitizer") ? wanted / 25 + 20 : wanted;
 }
 
-static void begin(uint64_t seed)
-{
-    D(warpsim_reset)();
-    D(warpsim_schedule)(seed);
-    OK(D(cuInit)(0));
-    OK(D(cuDevicePrimaryCtxRetain)(&context, 0));
-    OK(D(cuCtxSetCurrent)(context));
-}
-
-static CUstream stream_of(uint32_t flags)
-{
-    CUstream stream = NULL;
-    OK(D(cuStreamCreate)(&stream, flags));
-    return stream;
-}
-
-static CUevent event_of(void)
-{
-    CUevent event = NULL;
-    OK(D(cuEventCreate)(&event, NO_TIMING));
-    return event;
-}
-
-static uint64_t pool_block(size_t size, CUstream stream)
-{
-    uint64_t block = 0;
-    OK(D(cuMemAllocAsync)(&block, size, stream));
-    return block;
-}
-
-static void fill(uint64_t block, uint8_t value, size_t size, CUstream stream)
-{
-    OK(D(cuMemsetD8Async)(block, value, size, stream));
-}
-
-/* What one stream does from now on comes after what the other did until now. */
-static void join(CUstream before, CUstream after)
-{
-    CUevent event = event_of();
-    OK(D(cuEventRecord)(event, before));
-    OK(D(cuStreamWaitEvent)(after, event, 0));
-    OK(D(cuEventDestroy_v2)(event));
-}
-
-static unsigned long long number_of(CUstream stream)
-{
-    unsigned long long number = 0;
-    OK(D(cuStreamGetId)(stream, &number));
-    return number;
-}
-
-static int reported(const char *text)
-{
-    size_t i;
-    for (i = 0; i < D(warpsim_violation_count)(); ++i) {
-        char line[512];
-        D(warpsim_violation_get)(i, line, sizeof line);
-        if (strstr(line, text) != NULL)
-            return 1;
-    }
-    return 0;
-}
-
-static void check_no_violation(uint64_t seed)
-{
-    char line[512] = "";
-    if (D(warpsim_violation_count)() == 0)
-        return;
-    D(warpsim_violation_get)(0, line, sizeof line);
-    check_note_failure();
-    printf("\n    seed %" PRIu64 ": %s", seed, line);
-}
-
-static uint64_t random_state;
-
-static uint64_t random_below(uint64_t sides)
-{
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state % sides;
-}
-
 /* ---- Orders --------------------------------------------------------------------------------------------------------- */
-
-static char order[64];
-
-static void append(void *data)
-{
-    order[strlen(order)] = (char)(uintptr_t)data;
-}
-
-static void mark(CUstream stream, char name)
-{
-    OK(D(cuLaunchHostFunc)(stream, append, (void *)(uintptr_t)name));
-}
 
 /* Two streams with two pieces each; with `joined` the second piece of b comes after the first of a. */
 static void two_by_two(uint64_t seed, int joined)
 {
     CUstream a, b;
     CUevent event;
-    memset(order, 0, sizeof order);
-    begin(seed);
+    forget_order();
+    start(seed);
     a = stream_of(NON_BLOCKING), b = stream_of(NON_BLOCKING);
     event = event_of();
     mark(a, 'a');
@@ -214,12 +70,12 @@ TEST(a_stream_can_lag_far_behind)
         uint64_t block;
         uint8_t bytes[2] = {0};
         int i;
-        begin(seed);
+        start(seed);
         slow = stream_of(NON_BLOCKING), quick = stream_of(NON_BLOCKING);
         OK(D(cuMemAlloc_v2)(&block, 2));
         for (i = 1; i <= 100; ++i) {
-            fill(block, (uint8_t)i, 1, slow);
-            fill(block + 1, (uint8_t)i, 1, quick);
+            fill_bytes(block, (uint8_t)i, 1, slow);
+            fill_bytes(block + 1, (uint8_t)i, 1, quick);
             OK(D(warpsim_peek)(block, bytes, 2));
             if (bytes[0] <= 100 && bytes[1] <= 100 && bytes[1] > bytes[0] + farthest)
                 farthest = (uint64_t)(bytes[1] - bytes[0]);
@@ -234,8 +90,8 @@ TEST(the_legacy_stream_keeps_its_rules)
     size_t overtaken = 0;
     for (seed = 1; seed <= 200; ++seed) {
         CUstream first, second, apart;
-        memset(order, 0, sizeof order);
-        begin(seed);
+        forget_order();
+        start(seed);
         first = stream_of(0), second = stream_of(0), apart = stream_of(NON_BLOCKING);
         mark(apart, 'x');
         mark(first, 'a');
@@ -253,10 +109,10 @@ TEST(eager_work_is_done_at_once)
     CUstream stream;
     uint64_t block;
     uint8_t byte = 0;
-    begin(0);
+    start(0);
     stream = stream_of(NON_BLOCKING);
     block = pool_block(KIB, stream);
-    fill(block, 7, KIB, stream);
+    fill_bytes(block, 7, KIB, stream);
     OK(D(warpsim_peek)(block, &byte, 1));
     CHECK_EQ_U64(byte, 7);
     OK(D(cuStreamQuery)(stream));
@@ -279,6 +135,16 @@ struct program {
     void *pinned;
     uint64_t trace; /* of all that the program could see */
 };
+
+static uint64_t random_state;
+
+static uint64_t random_below(uint64_t sides)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return random_state % sides;
+}
 
 static void note(struct program *p, uint64_t what)
 {
@@ -328,7 +194,7 @@ static void step(struct program *p)
         block->base = pool_block(block->size, stream);
         block->last = stream;
         block->value = (uint8_t)random_below(200);
-        fill(block->base, block->value, block->size, stream);
+        fill_bytes(block->base, block->value, block->size, stream);
         note(p, block->base);
         return;
     }
@@ -337,7 +203,7 @@ static void step(struct program *p)
     case 1:
         bring(p, block, stream);
         block->value = (uint8_t)random_below(200);
-        fill(block->base, block->value, block->size, stream);
+        fill_bytes(block->base, block->value, block->size, stream);
         break;
     case 2:
         look_at(p, block, stream);
@@ -365,7 +231,7 @@ static uint64_t run_program(uint64_t which, uint64_t seed, int steps)
 {
     struct program p = {.trace = 0xcbf29ce484222325u};
     int i;
-    begin(seed);
+    start(seed);
     D(warpsim_races)(1);
     random_state = which * 0x9e3779b97f4a7c15u + 1;
     for (i = 0; i < STREAMS; ++i)
@@ -381,7 +247,7 @@ static uint64_t run_program(uint64_t which, uint64_t seed, int steps)
     OK(D(cuMemFreeHost)(p.pinned));
     OK(D(cuCtxSynchronize)());
     CHECK_EQ_U64(D(warpsim_live_count)("*"), 0);
-    check_no_violation(seed);
+    check_no_violation();
     return p.trace;
 }
 
@@ -403,243 +269,6 @@ TEST(a_seed_is_one_run)
     CHECK(other != 0);
 }
 
-/* ---- Wrong programs --------------------------------------------------------------------------------------------------- */
-
-/* A program, what is to be reported of it in each run, and what in some run. */
-static void check_found(void (*program)(void), uint32_t misorder, const char *by_clock, const char *by_run)
-{
-    uint64_t seed, met = 0;
-    for (seed = 1; seed <= 1000 && (met == 0 || seed <= 100); ++seed) {
-        begin(seed);
-        D(warpsim_misorder)(misorder);
-        program();
-        OK(D(cuCtxSynchronize)());
-        CHECK(reported(by_clock));
-        met += (uint64_t)reported(by_run);
-    }
-    CHECK(met != 0);
-    /* Without the clocks only what really went wrong is told. */
-    begin(1);
-    D(warpsim_misorder)(misorder);
-    D(warpsim_order_checks)(0);
-    program();
-    OK(D(cuCtxSynchronize)());
-    CHECK(!reported("is not ordered behind"));
-}
-
-static void check_right(void (*program)(void))
-{
-    uint64_t seed;
-    for (seed = 1; seed <= 300; ++seed) {
-        begin(seed);
-        program();
-        OK(D(cuCtxSynchronize)());
-        check_no_violation(seed);
-    }
-}
-
-static void free_on_another_stream(void)
-{
-    CUstream a = stream_of(NON_BLOCKING), b = stream_of(NON_BLOCKING);
-    uint64_t block = pool_block(KIB, a);
-    OK(D(cuStreamSynchronize)(a));
-    fill(block, 1, KIB, a);
-    OK(D(cuMemFreeAsync)(block, b));
-}
-
-TEST(a_free_on_another_stream_is_found)
-{
-    char expected[256];
-    unsigned long long a;
-    check_found(free_on_another_stream, 0, "is not ordered behind the fill on stream", "before the fill on stream");
-    begin(3);
-    a = number_of(stream_of(NON_BLOCKING));
-    /* The text names the block, what is done to it, and both streams; they are numbered one after the other. */
-    begin(3);
-    free_on_another_stream();
-    snprintf(expected, sizeof expected,
-             "(1024 bytes): the free on stream %llu is not ordered behind the fill on stream %llu", a + 1, a);
-    CHECK(reported(expected));
-    CHECK(reported("pool memory at 0x"));
-}
-
-static void use_before_the_allocation(void)
-{
-    CUstream a = stream_of(NON_BLOCKING), b = stream_of(NON_BLOCKING);
-    uint64_t block = pool_block(KIB, a);
-    fill(block, 1, KIB, b);
-    join(b, a);
-    OK(D(cuMemFreeAsync)(block, a));
-}
-
-TEST(a_use_before_the_allocation_is_found)
-{
-    check_found(use_before_the_allocation, 0, "is not ordered behind its allocation on stream",
-                "ran before its allocation on stream");
-}
-
-static void free_before_the_allocation(void)
-{
-    CUstream a = stream_of(NON_BLOCKING), b = stream_of(NON_BLOCKING);
-    OK(D(cuMemFreeAsync)(pool_block(KIB, a), b));
-}
-
-TEST(a_free_before_the_allocation_is_found)
-{
-    check_found(free_before_the_allocation, 0, "is not ordered behind its allocation on stream",
-                "before its allocation on stream");
-}
-
-static void free_on_the_own_stream(void)
-{
-    CUstream a = stream_of(NON_BLOCKING);
-    uint64_t block = pool_block(KIB, a);
-    fill(block, 1, KIB, a);
-    OK(D(cuMemFreeAsync)(block, a));
-}
-
-static void free_behind_an_event(void)
-{
-    CUstream a = stream_of(NON_BLOCKING), b = stream_of(NON_BLOCKING);
-    uint64_t block = pool_block(KIB, a);
-    fill(block, 1, KIB, a);
-    join(a, b);
-    OK(D(cuMemFreeAsync)(block, b));
-}
-
-static void free_behind_a_question(void)
-{
-    CUstream a = stream_of(NON_BLOCKING), b = stream_of(NON_BLOCKING);
-    CUevent event = event_of();
-    uint64_t block = pool_block(KIB, a);
-    fill(block, 1, KIB, a);
-    OK(D(cuEventRecord)(event, a));
-    while (D(cuEventQuery)(event) == NOT_READY)
-        ;
-    OK(D(cuMemFreeAsync)(block, b));
-}
-
-/* The order goes over two streams, the legacy one, an event of a stream that is gone, and one of a whole context. */
-static void free_behind_a_chain(void)
-{
-    CUstream a = stream_of(NON_BLOCKING), b = stream_of(NON_BLOCKING), c = stream_of(0), d = stream_of(NON_BLOCKING);
-    CUevent event = event_of(), whole = event_of();
-    uint64_t block = pool_block(KIB, a), apart = pool_block(KIB, d);
-    fill(block, 1, KIB, a);
-    OK(D(cuEventRecord)(event, a));
-    OK(D(cuStreamDestroy_v2)(a));
-    OK(D(cuStreamWaitEvent)(b, event, 0));
-    join(b, c);
-    fill(apart, 1, KIB, d);
-    OK(D(cuStreamDestroy_v2)(d));
-    OK(D(cuCtxRecordEvent)(context, whole));
-    OK(D(cuMemFreeAsync)(block, NULL));
-    OK(D(cuStreamWaitEvent)(b, whole, 0));
-    OK(D(cuMemFreeAsync)(apart, b));
-}
-
-TEST(what_is_ordered_is_not_reported)
-{
-    check_right(free_on_the_own_stream);
-    check_right(free_behind_an_event);
-    check_right(free_behind_a_question);
-    check_right(free_behind_a_chain);
-}
-
-TEST(planted_faults_of_order_are_found)
-{
-    static const char *const clock = "is not ordered behind the fill on stream", *const run = "before the fill on stream";
-    check_found(free_on_the_own_stream, FREE_ON_WRONG_STREAM, clock, run);
-    check_found(free_behind_an_event, MISSING_JOIN, clock, run);
-    check_found(free_behind_a_question, EARLY_ANSWER, clock, run);
-}
-
-static uint8_t registered[4096];
-
-static void unregister_too_early(void)
-{
-    CUstream a = stream_of(NON_BLOCKING);
-    uint64_t block = pool_block(KIB, a);
-    OK(D(cuMemHostRegister_v2)(registered, sizeof registered, 0));
-    OK(D(cuMemcpyAsync)((uintptr_t)registered, block, KIB, a));
-    OK(D(cuMemHostUnregister)(registered));
-    OK(D(cuMemFreeAsync)(block, a));
-}
-
-TEST(memory_that_goes_at_once_is_watched_too)
-{
-    check_found(unregister_too_early, 0, "freed at once, and nothing that the host waited for orders this behind",
-                "freed at once before the copy to it on stream");
-}
-
-TEST(a_destroyed_stream_is_not_done)
-{
-    uint64_t seed;
-    for (seed = 1; seed <= 100; ++seed) {
-        CUstream a, b;
-        uint64_t block;
-        begin(seed);
-        a = stream_of(NON_BLOCKING), b = stream_of(NON_BLOCKING);
-        block = pool_block(KIB, a);
-        OK(D(cuStreamSynchronize)(a));
-        fill(block, 1, KIB, a);
-        OK(D(cuStreamDestroy_v2)(a));
-        D(warpsim_run)(seed % 3);
-        OK(D(cuMemFreeAsync)(block, b));
-        CHECK(reported("is not ordered behind the fill"));
-    }
-}
-
-TEST(order_can_be_checked_without_a_seed)
-{
-    begin(0);
-    free_on_another_stream();
-    CHECK_EQ_U64(D(warpsim_violation_count)(), 0);
-    begin(0);
-    D(warpsim_order_checks)(1);
-    free_on_another_stream();
-    CHECK_EQ_U64(D(warpsim_violation_count)(), 1);
-    begin(0);
-    D(warpsim_order_checks)(1);
-    free_behind_a_chain();
-    free_behind_a_question();
-    check_no_violation(0);
-    D(warpsim_misorder)(FREE_ON_WRONG_STREAM);
-    free_on_the_own_stream();
-    CHECK_EQ_U64(D(warpsim_violation_count)(), 1);
-}
-
-TEST(a_race_is_reported_where_it_is_asked_for)
-{
-    int asked;
-    for (asked = 0; asked < 2; ++asked) {
-        CUstream a, b;
-        uint64_t block;
-        begin(5);
-        D(warpsim_races)((uint8_t)asked);
-        a = stream_of(NON_BLOCKING), b = stream_of(NON_BLOCKING);
-        block = pool_block(2 * KIB, a);
-        join(a, b);
-        fill(block, 1, KIB, a);
-        fill(block + KIB, 2, KIB, b);
-        check_no_violation(5);
-        fill(block + KIB / 2, 3, KIB, b);
-        CHECK_EQ_I64(reported("a data race: a fill on stream"), asked);
-    }
-}
-
-TEST(the_environment_chooses_a_seed)
-{
-    setenv("WARPSIM_SEED", "12", 1);
-    D(warpsim_reset)();
-    unsetenv("WARPSIM_SEED");
-    OK(D(cuInit)(0));
-    OK(D(cuDevicePrimaryCtxRetain)(&context, 0));
-    OK(D(cuCtxSetCurrent)(context));
-    free_on_another_stream();
-    CHECK(reported("is not ordered behind the fill"));
-}
-
 /* ---- Addresses ---------------------------------------------------------------------------------------------------------- */
 
 TEST(an_address_comes_again_before_the_free_has_run)
@@ -649,54 +278,28 @@ TEST(an_address_comes_again_before_the_free_has_run)
         uint8_t bytes[2] = {0};
         uint64_t first, second, third;
         CUstream a, b;
-        begin(seed);
+        start(seed);
         a = stream_of(NON_BLOCKING), b = stream_of(NON_BLOCKING);
         OK(D(warpsim_hold)((uintptr_t)a));
         first = pool_block(KIB, a);
-        fill(first, 1, KIB, a);
+        fill_bytes(first, 1, KIB, a);
         OK(D(cuMemFreeAsync)(first, a));
         second = pool_block(KIB, a);
-        fill(second, 2, KIB, a);
+        fill_bytes(second, 2, KIB, a);
         again += second == first;
         CHECK(pool_block(KIB, b) != first); /* nothing orders this one */
         OK(D(cuMemFreeAsync)(second, a));
         join(a, b);
         third = pool_block(KIB, b);
-        fill(third, 3, KIB, b);
+        fill_bytes(third, 3, KIB, b);
         by_event += third == first || third == second;
         OK(D(cuStreamSynchronize)(b));
         OK(D(cuMemcpyDtoH_v2)(bytes, third + KIB - 2, 2));
         CHECK(bytes[0] == 3 && bytes[1] == 3);
-        check_no_violation(seed);
+        check_no_violation();
     }
     CHECK(again > 50 && again < 150);
     CHECK(by_event > 50 && by_event < 150);
-}
-
-/* The free is on a stream that does not wait; the next block at this address loses what was written to it. */
-TEST(a_wrong_free_spoils_the_next_block)
-{
-    uint64_t seed, spoiled = 0;
-    for (seed = 1; seed <= 1000 && spoiled == 0; ++seed) {
-        uint8_t byte = 0;
-        uint64_t first, second;
-        CUstream a, b;
-        begin(seed);
-        D(warpsim_misorder)(MISSING_JOIN);
-        a = stream_of(NON_BLOCKING), b = stream_of(NON_BLOCKING);
-        first = pool_block(KIB, a);
-        OK(D(cuStreamSynchronize)(a));
-        fill(first, 1, KIB, a);
-        join(a, b);
-        OK(D(cuMemFreeAsync)(first, b));
-        second = pool_block(KIB, b);
-        fill(second, 2, KIB, b);
-        OK(D(cuCtxSynchronize)());
-        OK(D(warpsim_peek)(second, &byte, 1));
-        spoiled += byte == 1;
-        CHECK_EQ_I64(byte == 1 && !reported("before the fill on stream"), 0);
-    }
-    CHECK(spoiled != 0);
 }
 
 TEST(a_pool_that_seems_full_waits_for_its_frees)
@@ -706,7 +309,7 @@ TEST(a_pool_that_seems_full_waits_for_its_frees)
     for (seed = 1; seed <= 20; ++seed) {
         CUstream a;
         int i;
-        begin(seed);
+        start(seed);
         a = stream_of(NON_BLOCKING);
         for (i = 0; i < 40; ++i)
             OK(D(cuMemFreeAsync)(pool_block((size_t)6 << 30, a), a));
@@ -729,13 +332,13 @@ TEST(questions_come_to_an_end)
         CUevent event;
         uint64_t block;
         int i, asked;
-        begin(seed);
+        start(seed);
         for (i = 0; i < 3; ++i)
             busy[i] = stream_of(NON_BLOCKING);
         event = event_of();
         block = pool_block(KIB, busy[0]);
         for (i = 0; i < 100; ++i) {
-            fill(block, 1, KIB, busy[0]);
+            fill_bytes(block, 1, KIB, busy[0]);
             join(busy[i % 3], busy[(i + 1) % 3]);
         }
         OK(D(cuEventRecord)(event, busy[1]));
@@ -756,12 +359,12 @@ TEST(a_hold_holds)
         uint64_t block;
         uint8_t byte = 0;
         int i;
-        begin(seed);
+        start(seed);
         a = stream_of(NON_BLOCKING), b = stream_of(NON_BLOCKING);
         block = pool_block(KIB, a);
-        fill(block, 1, 1, a);
+        fill_bytes(block, 1, 1, a);
         OK(D(warpsim_hold)((uintptr_t)a));
-        fill(block, 2, 1, a);
+        fill_bytes(block, 2, 1, a);
         join(a, b);
         for (i = 0; i < 100; ++i)
             CHECK_EQ_U64(D(cuStreamQuery)(b), NOT_READY);
@@ -782,7 +385,7 @@ TEST(pageable_memory_is_taken_at_once_and_waited_for)
         uint8_t here[16], back[16] = {0};
         CUstream a;
         uint64_t block;
-        begin(seed);
+        start(seed);
         a = stream_of(NON_BLOCKING);
         block = pool_block(KIB, a);
         memset(here, 9, sizeof here);
@@ -801,7 +404,7 @@ TEST(times_of_events_are_in_order)
         float milliseconds = -1;
         CUevent first, second, whole;
         CUstream a;
-        begin(seed);
+        start(seed);
         a = stream_of(NON_BLOCKING);
         OK(D(cuEventCreate)(&first, 0));
         OK(D(cuEventCreate)(&second, 0));
@@ -827,11 +430,11 @@ TEST(what_was_submitted_before_a_context_ends_is_done)
         uint8_t byte = 0;
         uint64_t block, plain = 0;
         CUstream a, b;
-        begin(seed);
+        start(seed);
         a = stream_of(NON_BLOCKING), b = stream_of(NON_BLOCKING);
         block = pool_block(KIB, a);
         OK(D(cuMemAlloc_v2)(&plain, KIB));
-        fill(plain, 3, KIB, a);
+        fill_bytes(plain, 3, KIB, a);
         join(a, b);
         OK(D(cuMemcpyAsync)(block, plain, KIB, b));
         OK(D(cuMemFreeAsync)(pool_block(KIB, b), b));
@@ -840,7 +443,7 @@ TEST(what_was_submitted_before_a_context_ends_is_done)
         CHECK_EQ_U64(byte, 3);
         CHECK_EQ_U64(D(warpsim_live_count)("*"), 1);
         CHECK_EQ_U64(D(warpsim_live_count)("stream"), 0);
-        check_no_violation(seed);
+        check_no_violation();
     }
 }
 
@@ -848,7 +451,7 @@ TEST(pool_memory_behind_a_hold_outlives_its_context)
 {
     CUstream a;
     uint64_t block;
-    begin(1);
+    start(1);
     a = stream_of(NON_BLOCKING);
     OK(D(warpsim_hold)((uintptr_t)a));
     block = pool_block(KIB, a);
@@ -857,11 +460,11 @@ TEST(pool_memory_behind_a_hold_outlives_its_context)
     CHECK_EQ_U64(D(warpsim_live_count)("pool"), 1);
     OK(D(cuDevicePrimaryCtxRetain)(&context, 0));
     a = stream_of(NON_BLOCKING);
-    fill(block, 1, KIB, a);
+    fill_bytes(block, 1, KIB, a);
     OK(D(cuMemFreeAsync)(block, a));
     OK(D(cuStreamSynchronize)(a));
     CHECK_EQ_U64(D(warpsim_live_count)("pool"), 0);
-    check_no_violation(1);
+    check_no_violation();
 }
 
 /* ---- Threads ------------------------------------------------------------------------------------------------------------ */
@@ -878,7 +481,7 @@ static void *work_alone(void *data)
     for (i = 1; i <= 100; ++i) {
         uint8_t bytes[8] = {0};
         uint64_t block = pool_block(KIB, stream);
-        fill(block, (uint8_t)i, KIB, stream);
+        fill_bytes(block, (uint8_t)i, KIB, stream);
         join(stream, other);
         OK(D(cuMemcpyAsync)((uintptr_t)bytes, block + 8, sizeof bytes, other));
         CHECK(bytes[0] == i && bytes[7] == i);
@@ -903,7 +506,7 @@ TEST(threads_run_the_work_of_each_other)
     for (seed = 1; seed <= seeds(40); ++seed) {
         pthread_t threads[5];
         int i;
-        begin(seed);
+        start(seed);
         D(warpsim_auto_release)(0);
         held = stream_of(NON_BLOCKING);
         OK(D(warpsim_hold)((uintptr_t)held));
@@ -916,7 +519,7 @@ TEST(threads_run_the_work_of_each_other)
         pthread_join(threads[0], NULL);
         OK(D(cuCtxSynchronize)());
         CHECK_EQ_U64(D(warpsim_live_count)("*"), 0);
-        check_no_violation(seed);
+        check_no_violation();
     }
 }
 

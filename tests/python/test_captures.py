@@ -6,45 +6,35 @@ WARPMEM_LIBRARY is the library's file, WARPMEM_LIBCUDA the driver's.
 
 import contextlib
 import ctypes
-import os
 import threading
 import unittest
 import weakref
 
-SUCCESS = 0
-INVALID_ARGUMENT = 3
-INVALID_HANDLE = 4
-UNKNOWN_POINTER = 8
-ILLEGAL_IN_CAPTURE = 13
+from binding import (
+    CUDA_DEVICE,
+    ILLEGAL_IN_CAPTURE,
+    INVALID_ARGUMENT,
+    INVALID_HANDLE,
+    PINNED,
+    SUCCESS,
+    UNKNOWN_POINTER,
+    AllocOptions,
+    Out,
+    Pointer,
+    Size,
+    Statistics,
+    load,
+    made,
+    message,
+    must,
+    sized,
+)
 
-PINNED = 2
-CUDA_DEVICE = 3
 THREAD_LOCAL = 1
 NO_ALLOCATIONS = 1
 STATE_NONE, STATE_ACTIVE, STATE_PAUSED = 0, 1, 3
 
 SIZE = 4096
-
-Pointer = ctypes.c_void_p
-Size = ctypes.c_uint64
-Out = ctypes.POINTER(Pointer)
-
-
-class AllocOptions(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("alignment", ctypes.c_uint64),
-        ("tag", ctypes.c_char_p),
-        ("stream", Pointer),
-        ("kind", ctypes.c_int32),
-    ]
-
-
-class Statistics(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_size_t)] + [
-        (name, ctypes.c_uint64)
-        for name in ("live_bytes", "peak_bytes", "live_blocks", "allocations", "frees", "stale_blocks")
-    ]
 
 
 class CaptureOptions(ctypes.Structure):
@@ -85,20 +75,11 @@ class GraphMemory(ctypes.Structure):
     ]
 
 
-def load():
-    lib = ctypes.CDLL(os.environ["WARPMEM_LIBRARY"])
-    declarations = {
-        "warp_init": [Pointer, Pointer],
-        "warp_shutdown": [],
-        "warp_device_get": [ctypes.c_char_p, Out],
+lib = load(
+    {
         "warp_stream_create": [Pointer, Pointer, Out],
         "warp_device_synchronize": [Pointer],
-        "warp_stream_release": [Pointer],
-        "warp_stream_synchronize": [Pointer],
         "warp_alloc_with": [Pointer, Size, ctypes.POINTER(AllocOptions), Out],
-        "warp_free": [Pointer],
-        "warp_memory_fill": [Pointer, Size, ctypes.c_char_p, Size, Pointer],
-        "warp_memory_copy": [Pointer, Pointer, Size, Pointer],
         "warp_statistics_get": [Pointer, ctypes.c_int32, ctypes.POINTER(Statistics)],
         "warp_capture_begin": [Pointer, ctypes.c_int32],
         "warp_capture_begin_with": [Pointer, ctypes.c_int32, ctypes.POINTER(CaptureOptions)],
@@ -114,30 +95,7 @@ def load():
         "warp_graph_query_memory": [Pointer, ctypes.POINTER(GraphMemory)],
         "warp_graph_trim_memory": [Pointer],
     }
-    for name, arguments in declarations.items():
-        function = getattr(lib, name)
-        function.argtypes = arguments
-        function.restype = ctypes.c_int32
-    lib.warp_error_get_message.restype = ctypes.c_char_p
-    return lib
-
-
-lib = load()
-
-
-def must(status):
-    if status != SUCCESS:
-        raise RuntimeError(lib.warp_error_get_message().decode())
-
-
-def made(function, *arguments):
-    out = Pointer()
-    must(function(*arguments, ctypes.byref(out)))
-    return out.value
-
-
-def sized(struct, **fields):
-    return struct(struct_size=ctypes.sizeof(struct), **fields)
+)
 
 
 class Block:
@@ -215,7 +173,7 @@ class Captures(unittest.TestCase):
 
     def refused(self, status, words, expected=ILLEGAL_IN_CAPTURE):
         self.assertEqual(status, expected)
-        self.assertIn(words, lib.warp_error_get_message().decode())
+        self.assertIn(words, message())
 
     def test_the_structs_are_those_of_the_header(self):
         with Captured(self.stream) as capture:

@@ -5,22 +5,14 @@ WARPMEM_LIBRARY is the library's file, WARPMEM_LIBCUDA the driver's.
 
 import contextlib
 import ctypes
-import os
 import threading
 import unittest
 
-SUCCESS = 0
-INVALID_ARGUMENT = 3
-INVALID_HANDLE = 4
-SCOPE_ORDER = 15
+from binding import INVALID_ARGUMENT, INVALID_HANDLE, SCOPE_ORDER, Out, Pointer, Size, load, made, must, sized
 
 NON_BLOCKING = 1
 TIMING = 1
 BLOCKING_SYNC = 2
-
-Pointer = ctypes.c_void_p
-Size = ctypes.c_uint64
-Out = ctypes.POINTER(Pointer)
 
 
 class StreamOptions(ctypes.Structure):
@@ -54,17 +46,11 @@ class EventInfo(ctypes.Structure):
     ]
 
 
-def load():
-    lib = ctypes.CDLL(os.environ["WARPMEM_LIBRARY"])
-    declarations = {
-        "warp_init": [Pointer, Pointer],
-        "warp_shutdown": [],
-        "warp_device_get": [ctypes.c_char_p, Out],
+lib = load(
+    {
         "warp_stream_create": [Pointer, ctypes.POINTER(StreamOptions), Out],
-        "warp_stream_release": [Pointer],
         "warp_stream_get_info": [Pointer, ctypes.POINTER(StreamInfo)],
         "warp_stream_get_current": [Pointer, Out],
-        "warp_stream_synchronize": [Pointer],
         "warp_stream_wait_event": [Pointer, Pointer],
         "warp_stream_wait_stream": [Pointer, Pointer],
         "warp_event_create": [Pointer, ctypes.POINTER(EventOptions), Out],
@@ -78,34 +64,8 @@ def load():
         "warp_scope_begin_device": [Pointer, Out],
         "warp_scope_end": [Pointer],
         "warp_alloc": [Pointer, Size, Out],
-        "warp_free": [Pointer],
-        "warp_memory_fill": [Pointer, Size, ctypes.c_char_p, Size, Pointer],
-        "warp_memory_copy": [Pointer, Pointer, Size, Pointer],
     }
-    for name, arguments in declarations.items():
-        function = getattr(lib, name)
-        function.argtypes = arguments
-        function.restype = ctypes.c_int32
-    lib.warp_error_get_message.restype = ctypes.c_char_p
-    return lib
-
-
-lib = load()
-
-
-def must(status):
-    if status != SUCCESS:
-        raise RuntimeError(lib.warp_error_get_message().decode())
-
-
-def made(function, *arguments):
-    out = Pointer()
-    must(function(*arguments, ctypes.byref(out)))
-    return out.value
-
-
-def sized(struct, **fields):
-    return struct(struct_size=ctypes.sizeof(struct), **fields)
+)
 
 
 @contextlib.contextmanager

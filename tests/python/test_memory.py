@@ -4,38 +4,37 @@ The library is the file that WARPMEM_LIBRARY names; the driver is what it finds,
 """
 
 import ctypes
-import os
 import random
 import threading
 import unittest
 
-SUCCESS = 0
-INVALID_ARGUMENT = 3
-INVALID_HANDLE = 4
-SIZE_OVERFLOW = 6
-BAD_ALIGNMENT = 7
-UNKNOWN_POINTER = 8
-INTERIOR_POINTER = 9
-DOUBLE_FREE = 10
-SIZE_MISMATCH = 11
-NOT_SUPPORTED = 100
-OUT_OF_MEMORY = 101
-
-UNKNOWN, HOST, PINNED, CUDA_DEVICE, CUDA_MEMPOOL, CUDA_MANAGED = range(6)
-
-Pointer = ctypes.c_void_p
-Size = ctypes.c_uint64
-Status = ctypes.c_int32
-
-
-class AllocOptions(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("alignment", Size),
-        ("tag", ctypes.c_char_p),
-        ("stream", Pointer),
-        ("kind", ctypes.c_int32),
-    ]
+from binding import (
+    BAD_ALIGNMENT,
+    CUDA_DEVICE,
+    CUDA_MANAGED,
+    CUDA_MEMPOOL,
+    DOUBLE_FREE,
+    HOST,
+    INTERIOR_POINTER,
+    INVALID_ARGUMENT,
+    INVALID_HANDLE,
+    NOT_SUPPORTED,
+    OUT_OF_MEMORY,
+    PINNED,
+    SIZE_MISMATCH,
+    SIZE_OVERFLOW,
+    SUCCESS,
+    UNKNOWN,
+    UNKNOWN_POINTER,
+    AllocOptions,
+    Out,
+    Pointer,
+    Size,
+    Statistics,
+    load,
+    message,
+    sized,
+)
 
 
 class FreeOptions(ctypes.Structure):
@@ -60,60 +59,20 @@ class PointerInfo(ctypes.Structure):
     ]
 
 
-class Statistics(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("live_bytes", Size),
-        ("peak_bytes", Size),
-        ("live_blocks", Size),
-        ("allocations", Size),
-        ("frees", Size),
-        ("stale_blocks", Size),
-    ]
-
-
-def load():
-    lib = ctypes.CDLL(os.environ["WARPMEM_LIBRARY"])
-    declarations = {
-        "warp_init": [Pointer, Pointer],
-        "warp_shutdown": [],
-        "warp_device_get": [ctypes.c_char_p, ctypes.POINTER(Pointer)],
+lib = load(
+    {
         "warp_device_get_cuda_count": [ctypes.POINTER(ctypes.c_size_t)],
         "warp_device_synchronize": [Pointer],
-        "warp_stream_create": [Pointer, Pointer, ctypes.POINTER(Pointer)],
-        "warp_stream_release": [Pointer],
-        "warp_stream_synchronize": [Pointer],
-        "warp_alloc": [Pointer, Size, ctypes.POINTER(Pointer)],
-        "warp_alloc_with": [Pointer, Size, ctypes.POINTER(AllocOptions), ctypes.POINTER(Pointer)],
-        "warp_free": [Pointer],
+        "warp_stream_create": [Pointer, Pointer, Out],
+        "warp_alloc": [Pointer, Size, Out],
+        "warp_alloc_with": [Pointer, Size, ctypes.POINTER(AllocOptions), Out],
         "warp_free_with": [Pointer, ctypes.POINTER(FreeOptions)],
         "warp_pointer_record_stream": [Pointer, Pointer],
         "warp_pointer_get_info": [Pointer, ctypes.POINTER(PointerInfo)],
-        "warp_memory_fill": [Pointer, Size, Pointer, Size, Pointer],
-        "warp_memory_copy": [Pointer, Pointer, Size, Pointer],
         "warp_statistics_get": [Pointer, ctypes.c_int32, ctypes.POINTER(Statistics)],
         "warp_statistics_reset_peak": [Pointer],
     }
-    for name, arguments in declarations.items():
-        function = getattr(lib, name)
-        function.argtypes = arguments
-        function.restype = Status
-    lib.warp_error_get_message.argtypes = []
-    lib.warp_error_get_message.restype = ctypes.c_char_p
-    return lib
-
-
-lib = load()
-
-
-def message():
-    return lib.warp_error_get_message().decode()
-
-
-def sized(struct):
-    value = struct()
-    value.struct_size = ctypes.sizeof(struct)
-    return value
+)
 
 
 def address_of(buffer):
