@@ -195,11 +195,13 @@ PROCESS_TEST(three_blocks_one_after_the_other_cost_one)
     CHECK_STATUS(warp_graph_query_memory(NULL, &info), WARP_SUCCESS);
     CHECK_EQ_U64(info.used_high, (uint64_t)64 << 20);
     CHECK_EQ_U64(info.reserved, info.used);
+    CHECK_EQ_U64(info.reserved_high, (uint64_t)64 << 20);
     CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
     CHECK_EQ_U64(graph_memory_after_trim(), 0);
     CHECK_STATUS(warp_graph_reset_memory_high(NULL), WARP_SUCCESS);
     CHECK_STATUS(warp_graph_query_memory(NULL, &info), WARP_SUCCESS);
     CHECK_EQ_U64(info.used_high, 0);
+    CHECK_EQ_U64(info.reserved_high, 0);
     check_clean();
 }
 
@@ -321,6 +323,88 @@ PROCESS_TEST(a_block_freed_while_a_body_is_captured_is_freed_in_its_own_graph)
     CHECK_EQ_U64(SIMULATOR(cuGraphDestroy)(body), 0);
     replay(graph, stream, 3);
     CHECK_EQ_U64(graph_memory_after_trim(), 0);
+    check_clean();
+}
+
+/* The graph of a conditional body, say, into which two captures record: what the first one used and the second one frees is
+ * freed behind both, once, or kept for as long as the graph may run. */
+PROCESS_TEST(a_block_of_one_capture_is_freed_in_another_into_the_same_graph)
+{
+    int on_other_stream;
+    start_on("h200x2");
+    for (on_other_stream = 0; on_other_stream < 2; ++on_other_stream) {
+        warp_capture_options options = {.struct_size = sizeof options};
+        warp_stream *stream = make_stream("cuda:0", WARP_STREAM_NON_BLOCKING), *other = make_stream("cuda:0", 0);
+        warp_stream *second = on_other_stream ? other : stream;
+        warp_graph *none = (warp_graph *)1;
+        CUgraph shared = NULL;
+        CUgraphExec exec = NULL;
+        char *out = alloc_on("cuda:0", stream, SIZE);
+        void *block;
+        int run;
+        CHECK_STATUS(warp_stream_synchronize(stream), WARP_SUCCESS);
+        CHECK_EQ_U64(SIMULATOR(cuGraphCreate)(&shared, 0), 0);
+        options.native_graph = shared;
+        CHECK_STATUS(warp_capture_begin_with(stream, WARP_CAPTURE_THREAD_LOCAL, &options), WARP_SUCCESS);
+        block = alloc_on("cuda:0", stream, SIZE);
+        fill_byte(block, 0x77, SIZE, stream);
+        CHECK_STATUS(warp_memory_copy(out, block, SIZE, stream), WARP_SUCCESS);
+        CHECK_STATUS(warp_capture_end(stream, &none), WARP_SUCCESS);
+        CHECK_EQ_PTR(none, NULL);
+        CHECK_STATUS(warp_capture_begin_with(second, WARP_CAPTURE_THREAD_LOCAL, &options), WARP_SUCCESS);
+        CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+        CHECK_STATUS(warp_free(block), WARP_ERROR_DOUBLE_FREE);
+        CHECK_STATUS(warp_capture_end(second, NULL), WARP_SUCCESS);
+        SIMULATOR(cuCtxSetCurrent)(driver_primary(0));
+        CHECK_EQ_U64(SIMULATOR(cuGraphInstantiateWithFlags)(&exec, shared, 1), 0);
+        for (run = 0; run < 3; ++run) {
+            fill_byte(out, 0, SIZE, stream);
+            CHECK_EQ_U64(SIMULATOR(cuGraphLaunch)(exec, native_of(stream)), 0);
+            CHECK(holds(out, 0x77, SIZE, stream));
+        }
+        CHECK_EQ_U64(SIMULATOR(cuGraphExecDestroy)(exec), 0);
+        CHECK_EQ_U64(SIMULATOR(cuGraphDestroy)(shared), 0);
+        SIMULATOR(cuCtxSetCurrent)(NULL);
+        CHECK_STATUS(warp_free(out), WARP_SUCCESS);
+        CHECK_STATUS(warp_stream_synchronize(stream), WARP_SUCCESS);
+        CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
+        CHECK_STATUS(warp_stream_release(other), WARP_SUCCESS);
+        CHECK_EQ_U64(graph_memory_after_trim(), 0);
+        check_clean();
+    }
+}
+
+/* Other code captures a body and says so: the driver would tell only when the outer graph is made. */
+PROCESS_TEST(a_body_that_other_code_captures_gets_no_allocations)
+{
+    warp_stream *stream = NULL;
+    CUstream native = NULL;
+    CUgraph body = NULL;
+    void *block = &block, *outside;
+    size_t nodes = 9;
+    start_on("h200x2");
+    SIMULATOR(cuCtxSetCurrent)(driver_primary(0));
+    CHECK_EQ_U64(SIMULATOR(cuStreamCreate)(&native, 1), 0);
+    CHECK_STATUS(warp_stream_wrap(device("cuda:0"), native, &stream), WARP_SUCCESS);
+    outside = alloc_on("cuda:0", stream, SIZE);
+    CHECK_STATUS(warp_stream_synchronize(stream), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(cuStreamBeginCapture_v2)(native, 0), 0);
+    CHECK_STATUS(warp_capture_adopt(stream, WARP_CAPTURE_NO_ALLOCATIONS), WARP_SUCCESS);
+    CHECK_STATUS(try_alloc("cuda:0", stream, WARP_MEMORY_CUDA_MEMPOOL, SIZE, &block), WARP_ERROR_ILLEGAL_IN_CAPTURE);
+    CHECK_STR_CONTAINS(warp_error_get_message(), "allocate before the capture begins");
+    CHECK_EQ_PTR(block, NULL);
+    fill_byte(outside, 4, SIZE, stream);
+    CHECK_EQ_I64(state_of(stream), WARP_CAPTURE_STATE_ACTIVE);
+    CHECK_STATUS(warp_capture_end(stream, NULL), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(cuStreamEndCapture)(native, &body), 0);
+    CHECK_EQ_U64(SIMULATOR(cuGraphGetNodes)(body, NULL, &nodes), 0);
+    CHECK_EQ_U64(nodes, 1);
+    CHECK_EQ_U64(SIMULATOR(cuGraphDestroy)(body), 0);
+    SIMULATOR(cuCtxSetCurrent)(NULL);
+    CHECK_STATUS(warp_free(outside), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_synchronize(stream), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(cuStreamDestroy_v2)(native), 0);
     check_clean();
 }
 

@@ -343,4 +343,48 @@ PROCESS_TEST(a_free_behind_an_untracked_stream_waits_for_captures)
     check_clean();
 }
 
+/* A stream of the other GPU that takes part in a capture is not where it ends, and what goes wrong there breaks nothing. */
+PROCESS_TEST(a_capture_that_spread_to_another_gpu_ends_where_it_began)
+{
+    warp_stream *a, *b;
+    warp_stream_info info = {.struct_size = sizeof info};
+    warp_graph *graph = (warp_graph *)1;
+    void *block;
+    char id[64];
+    start_on("h200x2");
+    a = make_stream("cuda:0", WARP_STREAM_NON_BLOCKING);
+    b = make_stream("cuda:1", 0);
+    block = alloc_on("cuda:1", b, SIZE);
+    CHECK_STATUS(warp_stream_synchronize(b), WARP_SUCCESS);
+    begin_global(a);
+    CHECK_STATUS(warp_capture_end(b, &graph), WARP_ERROR_INVALID_ARGUMENT);
+    CHECK_STR_CONTAINS(warp_error_get_message(), "no capture");
+    CHECK_EQ_PTR(graph, NULL);
+    CHECK_STATUS(warp_stream_wait_stream(b, a), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_get_info(a, &info), WARP_SUCCESS);
+    snprintf(id, sizeof id, "stream with id %llu", (unsigned long long)info.id);
+    graph = (warp_graph *)1;
+    CHECK_STATUS(warp_capture_end(b, &graph), WARP_ERROR_INVALID_ARGUMENT);
+    CHECK_STR_CONTAINS(warp_error_get_message(), id);
+    CHECK_EQ_PTR(graph, NULL);
+    CHECK_STATUS(warp_capture_abandon(b), WARP_ERROR_INVALID_ARGUMENT);
+    CHECK(warp_capture_pause(b) != WARP_SUCCESS);
+    CHECK_STATUS(warp_capture_begin(b, WARP_CAPTURE_RELAXED), WARP_ERROR_ILLEGAL_IN_CAPTURE);
+    CHECK_STATUS(warp_stream_release(b), WARP_ERROR_ILLEGAL_IN_CAPTURE);
+    CHECK_STATUS(warp_device_synchronize(device("cuda:1")), WARP_ERROR_ILLEGAL_IN_CAPTURE);
+    CHECK_EQ_U64(capture_of(b).origin_stream_id, info.id);
+    fill_byte(block, 5, SIZE, b);
+    CHECK_EQ_I64(state_of(a), WARP_CAPTURE_STATE_ACTIVE);
+    graph = end(a); /* which joins b */
+    CHECK_EQ_I64(state_of(b), WARP_CAPTURE_STATE_NONE);
+    CHECK_STATUS(warp_graph_launch(graph, b), WARP_ERROR_INVALID_ARGUMENT);
+    CHECK_STATUS(warp_graph_launch(graph, a), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_synchronize(a), WARP_SUCCESS);
+    CHECK(holds(block, 5, SIZE, b));
+    CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
+    CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_synchronize(b), WARP_SUCCESS);
+    check_clean();
+}
+
 CHECK_MAIN()

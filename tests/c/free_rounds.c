@@ -1,6 +1,7 @@
 /*
  * free_rounds.c: the order of frees, a thousand times over: streams that the device's default one does not wait for, native
- * handles that come again, blocks that streams of two GPUs used. What a stream is still to read stays as it was written.
+ * handles that come again, blocks that streams of two GPUs used. What a stream is still to read stays as it was written,
+ * and the events that it takes are used again.
  *
  * needs: simulator
  */
@@ -188,6 +189,39 @@ PROCESS_TEST(streams_of_two_gpus_use_a_block)
     }
     CHECK_STATUS(warp_stream_release(streams[0]), WARP_SUCCESS);
     CHECK_STATUS(warp_stream_release(streams[1]), WARP_SUCCESS);
+    check_clean();
+}
+
+/* The events that frees and waits need are taken from what each context has, and put back: thousands of them are made by a
+ * handful of driver calls. */
+PROCESS_TEST(events_are_used_again)
+{
+    warp_stream *streams[2][2];
+    uint64_t made = 0, records;
+    int round, g;
+    start_on("h200x2");
+    for (g = 0; g < 4; ++g)
+        streams[g & 1][g >> 1] = new_stream(gpu(g & 1), WARP_STREAM_NON_BLOCKING);
+    records = calls("cuEventRecord");
+    for (round = 0; round < ROUNDS && check_failure_count() == 0; ++round) {
+        void *block = block_on(gpu(round & 1), SIZE, kinds[(size_t)round % KIND_COUNT], streams[round & 1][0]);
+        for (g = 0; g < 2; ++g) {
+            hold(stream_info(streams[g][1]).native);
+            CHECK_STATUS(warp_pointer_record_stream(block, streams[g][1]), WARP_SUCCESS);
+            CHECK_STATUS(warp_stream_wait_stream(streams[g][0], streams[!g][0]), WARP_SUCCESS);
+        }
+        CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+        for (g = 0; g < 2; ++g)
+            let_go(stream_info(streams[g][1]).native);
+        for (g = 0; g < 4; ++g)
+            CHECK_STATUS(warp_stream_synchronize(streams[g & 1][g >> 1]), WARP_SUCCESS);
+        if (round == 10)
+            made = calls("cuEventCreate");
+    }
+    CHECK(calls("cuEventRecord") - records >= 3 * ROUNDS);
+    CHECK_EQ_U64(calls("cuEventCreate"), made);
+    for (g = 0; g < 4; ++g)
+        CHECK_STATUS(warp_stream_release(streams[g & 1][g >> 1]), WARP_SUCCESS);
     check_clean();
 }
 
