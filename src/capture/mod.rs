@@ -14,7 +14,7 @@ pub use known::{leave_stream, of_this_thread, pauses_of};
 pub use meanwhile::{began_meanwhile, fell_into_another};
 
 use crate::device::Device;
-use crate::driver::{CAPTURE_INVALIDATED, CaptureInfo, Driver, RawNode, RawStream};
+use crate::driver::{CAPTURE_INVALIDATED, CaptureInfo, CaptureStatus, Driver, Failure, RawNode, RawStream};
 use crate::error::{Error, Result, error, fail};
 use crate::handle::{Entered, Handle, Registry};
 use crate::log;
@@ -339,9 +339,18 @@ pub fn describe(stream: &Entered<Stream>) -> Result<Description> {
         return Ok(answer);
     }
     let driver = stream.device().require_cuda("the state of a capture")?;
-    let known = if driver.has_graphs()
-        && let Some(graph) = paused_on(stream)
-    {
+    if !driver.has_graphs() {
+        // Captures are not to be had here, but other code may have them.
+        let _context = stream.enter_context(driver)?;
+        let status = driver.capture_status(stream.native()).map_err(|f| not_told(driver, stream, f))?;
+        answer.state = match status {
+            CaptureStatus::None => State::None,
+            CaptureStatus::Active => State::Active,
+            CaptureStatus::Invalidated => State::Invalidated,
+        };
+        return Ok(answer);
+    }
+    let known = if let Some(graph) = paused_on(stream) {
         answer.state = State::Paused;
         Some(graph)
     } else {
@@ -481,17 +490,21 @@ fn require(stream: &Stream) -> Result<(&'static Driver, &'static Device)> {
 }
 
 fn info(driver: &Driver, stream: &Stream) -> Result<Option<CaptureInfo>> {
-    match driver.capture_info(stream.native()) {
-        Ok(info) => Ok(info),
-        // The legacy stream refuses the question while a blocking stream captures; nothing can be put on it then.
-        Err(f) if f.is_capture() => Err(error!(
-            IllegalInCapture,
-            "the legacy stream of \"{}\" cannot be used while a blocking stream there is being captured, and that would be broken; use another stream, or wait for the end of the capture",
-            stream.device().alias()
-        )
-        .with_driver_code(f.code)),
-        Err(f) => Err(stream.device().error(driver, f)),
+    driver.capture_info(stream.native()).map_err(|f| not_told(driver, stream, f))
+}
+
+#[cold]
+fn not_told(driver: &Driver, stream: &Stream, failure: Failure) -> Error {
+    // The legacy stream refuses the question while a blocking stream captures; nothing can be put on it then.
+    if !failure.is_capture() {
+        return stream.device().error(driver, failure);
     }
+    error!(
+        IllegalInCapture,
+        "the legacy stream of \"{}\" cannot be used while a blocking stream there is being captured, and that would be broken; use another stream, or wait for the end of the capture",
+        stream.device().alias()
+    )
+    .with_driver_code(failure.code)
 }
 
 /// An error for a capture that is broken.

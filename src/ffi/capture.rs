@@ -15,7 +15,8 @@
 //! every mode, and they may free blocks of the capture; what cannot be done before the end of a capture is done afterwards,
 //! however it ends. A device's default stream is every thread's, so a stream of one's own is captured. A call on another
 //! thread that overlaps the begin of a capture of its stream may be recorded: it fails with WARP_ERROR_ILLEGAL_IN_CAPTURE as
-//! well, an allocation gives nothing, and what a fill or copy touched is kept by the graph.
+//! well (a fill or copy succeeds where the capture is relaxed), an allocation gives nothing, and what a fill or copy touched is
+//! kept by the graph. A stream that joins the capture by a wait meanwhile is not looked after like that.
 //!
 //! A graph keeps what calls of this library recorded: blocks that are freed meanwhile are given back when the graph, and
 //! every run of it, is gone. What kernels use that the caller launches is the caller's to name: warp_graph_retain(). Host
