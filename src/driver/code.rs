@@ -16,7 +16,10 @@ pub const NO_DEVICE: u32 = 100;
 pub const INVALID_CONTEXT: u32 = 201;
 pub const INVALID_HANDLE: u32 = 400;
 pub const NOT_READY: u32 = 600;
+pub const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
+pub const PEER_ACCESS_NOT_ENABLED: u32 = 705;
 pub const CONTEXT_IS_DESTROYED: u32 = 709;
+pub const TOO_MANY_PEERS: u32 = 711;
 pub const NOT_SUPPORTED: u32 = 801;
 /// First and last of the codes that a kernel's fault leaves in its context for good.
 const STICKY: [u32; 8] = [214, 700, 702, 710, 714, 715, 717, 719];
@@ -56,6 +59,19 @@ impl Failure {
 
     pub fn is_invalid_handle(&self) -> bool {
         self.code == INVALID_HANDLE
+    }
+
+    pub fn is_peer_enabled_already(&self) -> bool {
+        self.code == PEER_ACCESS_ALREADY_ENABLED
+    }
+
+    pub fn is_peer_not_enabled(&self) -> bool {
+        self.code == PEER_ACCESS_NOT_ENABLED
+    }
+
+    /// A GPU has as many peers as it can have, those of other libraries included.
+    pub fn is_peer_limit(&self) -> bool {
+        self.code == TOO_MANY_PEERS
     }
 
     pub fn is_not_ready(&self) -> bool {

@@ -1,6 +1,6 @@
 //! What the driver says of a GPU, without making a context.
 
-use super::{Driver, Failure, RawPool, truth};
+use super::{Driver, Failure, truth};
 use cudarc::driver::sys::{CUdevice_attribute as Attribute, CUuuid};
 use std::ffi::{CStr, c_char};
 
@@ -101,14 +101,6 @@ impl Driver {
         // SAFETY: the out-pointer is valid; bad devices are an error code.
         unsafe { self.table.cuDeviceCanAccessPeer(&mut can, accessing, owner)? };
         Ok(truth(can))
-    }
-
-    /// The pool that plain asynchronous allocations of the device come from at this moment.
-    pub fn current_pool(&self, device: i32) -> Result<RawPool, Failure> {
-        let mut pool = RawPool::NULL;
-        // SAFETY: the out-pointer is valid and a pool handle is a pointer.
-        unsafe { self.table.cuDeviceGetMemPool((&raw mut pool.0).cast(), device)? };
-        Ok(pool)
     }
 }
 

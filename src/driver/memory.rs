@@ -1,7 +1,6 @@
 //! Getting, giving back, filling and copying memory.
 
 use super::{Driver, Failure, RawContext, RawPool, RawStream};
-use cudarc::driver::sys::CUmemPool_attribute as PoolAttribute;
 use std::ffi::c_void;
 
 impl Driver {
@@ -59,31 +58,6 @@ impl Driver {
         // SAFETY: the ledger gives only addresses that a pool gave and that were not freed; the caller pins
         // the stream.
         unsafe { self.table.cuMemFreeAsync(ptr, stream.0.cast()) }
-    }
-
-    /// Gives unused memory of the pool back, all but `keep` bytes.
-    pub fn trim_pool(&self, pool: RawPool, keep: usize) -> Result<(), Failure> {
-        // SAFETY: a pool handle of this driver.
-        unsafe { self.table.cuMemPoolTrimTo(pool.0.cast(), keep) }
-    }
-
-    /// Bytes of the pool that are in use and that are reserved, now.
-    pub fn pool_usage(&self, pool: RawPool) -> Result<(u64, u64), Failure> {
-        let (mut used, mut reserved) = (0u64, 0u64);
-        // SAFETY: both attributes are written as 64 bits.
-        unsafe {
-            self.table.cuMemPoolGetAttribute(
-                pool.0.cast(),
-                PoolAttribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
-                (&raw mut used).cast(),
-            )?;
-            self.table.cuMemPoolGetAttribute(
-                pool.0.cast(),
-                PoolAttribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-                (&raw mut reserved).cast(),
-            )?;
-        }
-        Ok((used, reserved))
     }
 
     /// Free and total bytes of the current context's device.

@@ -23,7 +23,9 @@ mod device;
 mod graph;
 mod locate;
 mod memory;
+mod peer;
 mod pointer;
+mod pool;
 mod stream;
 mod table;
 
@@ -33,6 +35,7 @@ pub use device::DeviceFacts;
 pub use graph::{CaptureInfo, CaptureMode, Dependency, GraphMemory, RawGraph, RawGraphExec, RawNode};
 pub use memory::FillValue;
 pub use pointer::MemoryClass;
+pub use pool::{PoolForm, PoolMemory};
 pub use stream::CaptureStatus;
 
 use crate::error::{Error, Status};

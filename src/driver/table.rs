@@ -86,6 +86,7 @@ entry_points! {
     cuDeviceGetPCIBusId(out: *mut c_char, len: c_int, device: CUdevice);
     cuDeviceCanAccessPeer(can: *mut c_int, device: CUdevice, peer: CUdevice);
     cuDeviceGetMemPool(pool: *mut CUmemoryPool, device: CUdevice);
+    cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice);
 
     cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
     cuDevicePrimaryCtxRelease_v2(device: CUdevice);
@@ -96,6 +97,8 @@ entry_points! {
     cuCtxGetId(context: CUcontext, id: *mut c_ulonglong);
     cuCtxSynchronize();
     cuCtxRecordEvent(context: CUcontext, event: CUevent);
+    cuCtxEnablePeerAccess(peer: CUcontext, flags: c_uint);
+    cuCtxDisablePeerAccess(peer: CUcontext);
 
     cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
     cuMemAlloc_v2(out: *mut CUdeviceptr, size: usize);
@@ -105,9 +108,17 @@ entry_points! {
     cuMemAllocManaged(out: *mut CUdeviceptr, size: usize, flags: c_uint);
     cuMemAllocFromPoolAsync(out: *mut CUdeviceptr, size: usize, pool: CUmemoryPool, stream: CUstream);
     cuMemFreeAsync(ptr: CUdeviceptr, stream: CUstream);
+    cuMemPoolCreate(pool: *mut CUmemoryPool, properties: *const CUmemPoolProps);
+    cuMemPoolDestroy(pool: CUmemoryPool);
     cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize);
     cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: CUmemPool_attribute, value: *mut c_void);
+    cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: CUmemPool_attribute, value: *mut c_void);
+    cuMemPoolGetAccess(flags: *mut CUmemAccess_flags, pool: CUmemoryPool, location: *mut CUmemLocation);
+    cuMemPoolSetAccess(pool: CUmemoryPool, access: *const CUmemAccessDesc, count: usize);
 
+    cuMemGetAccess(flags: *mut c_ulonglong, location: *const CUmemLocation, ptr: CUdeviceptr);
+
+    cuPointerGetAttribute(value: *mut c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr);
     cuPointerGetAttributes(count: c_uint, attributes: *mut CUpointer_attribute, out: *mut *mut c_void, ptr: CUdeviceptr);
     cuMemRetainAllocationHandle(out: *mut CUmemGenericAllocationHandle, address: *mut c_void);
     cuMemRelease(handle: CUmemGenericAllocationHandle);
@@ -215,6 +226,9 @@ pub const POOLS: &[&str] = &[
     "cuMemFreeAsync",
     "cuMemPoolTrimTo",
     "cuMemPoolGetAttribute",
+    "cuMemPoolSetAttribute",
+    "cuMemPoolGetAccess",
+    "cuMemPoolSetAccess",
 ];
 
 /// What captures and graphs need; drivers before 12.3 lack some of it.
