@@ -4,7 +4,7 @@
 use super::uses::{Use, Uses};
 use super::{
     HOLDS_STREAM, HOST_ALIGNMENT, Kind, LEDGER, NATURAL_ALIGNMENT, NOT_YET, OF_GRAPH, PADDED, PER_THREAD,
-    Rule, enter, forget_holds, parked, shortage, statistics,
+    Rule, enter, forget_holds, parked, reached, shortage, statistics,
 };
 use crate::capture::{self, Graph, Keep};
 use crate::device::{self, Device};
@@ -257,6 +257,9 @@ fn record_alloc(
         .with_context(thread)
         .with_graph(graph.hold())
         .with_flags(flags | HOLDS_STREAM | per_thread | OF_GRAPH | NOT_YET);
+    if driver.device_count() > 1 {
+        reached::note(&record, driver.allocation_access(node));
+    }
     Ok((record, native))
 }
 

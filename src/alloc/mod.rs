@@ -4,6 +4,7 @@ mod builtin;
 mod describe;
 mod free;
 mod parked;
+mod reached;
 mod shortage;
 mod statistics;
 mod tag;
@@ -295,6 +296,7 @@ fn forget_holds(record: &Record) {
 /// Lets go of the graph that a removed record's block was allocated in, if it was.
 fn forget_graph(record: &Record) {
     if record.flags() & OF_GRAPH != 0 {
+        reached::forget(record);
         // SAFETY: the record had the hold and is gone.
         unsafe {
             capture::held(record.graph()).forget(record.base());
@@ -378,6 +380,11 @@ impl Block {
             self.size(),
             self.base()
         )
+    }
+
+    /// Whether kernels of another GPU may touch it, as was so when its graph captured it.
+    pub fn is_reached_by_graph(&self, ordinal: i32) -> bool {
+        reached::may(&self.0, ordinal)
     }
 
     /// Bytes from the address to the block's end.

@@ -18,6 +18,10 @@ native_handle!(
     RawNode
 );
 
+/// What a description of access says: of a GPU, and that it may read and write.
+const DEVICE: u32 = 1;
+const READ_WRITE: u32 = 3;
+
 /// Which calls of other threads a capture forbids. The numbers are the driver's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
@@ -281,6 +285,29 @@ impl Driver {
             self.table.cuGraphMemAllocNodeGetParams(node.0.cast(), params.as_mut_ptr()).ok()?;
             // Read where it is, since the rest may hold numbers that its enums do not list.
             Some((&raw const (*params.as_ptr()).dptr).read())
+        }
+    }
+
+    /// The GPUs beside its own that may touch what a node allocates, as the pool's access was when it was captured.
+    pub fn allocation_access(&self, node: RawNode) -> Vec<i32> {
+        let mut params = std::mem::MaybeUninit::<sys::CUDA_MEM_ALLOC_NODE_PARAMS>::zeroed();
+        // SAFETY: as in `allocated_by`. The list is the node's own, which nobody changes while the caller captures.
+        unsafe {
+            if self.table.cuGraphMemAllocNodeGetParams(node.0.cast(), params.as_mut_ptr()).is_err() {
+                return Vec::new();
+            }
+            let params = params.as_ptr();
+            let first = (&raw const (*params).accessDescs).read();
+            let count = (&raw const (*params).accessDescCount).read();
+            if first.is_null() {
+                return Vec::new();
+            }
+            // Each is three numbers: the sort of place, which one, and the flags.
+            std::slice::from_raw_parts(first.cast::<[u32; 3]>(), count)
+                .iter()
+                .filter(|[sort, _, flags]| (*sort, *flags) == (DEVICE, READ_WRITE))
+                .map(|[_, id, _]| *id as i32)
+                .collect()
         }
     }
 
