@@ -1523,6 +1523,114 @@ warp_status warp_array_transpose(warp_array *array, int32_t rank, const int32_t 
 warp_status warp_array_reinterpret(warp_array *array, warp_dtype dtype, warp_array **out);
 
 /* ================================================================================================
+ * Indexed arrays
+ *
+ * An array seen through index arrays. Along a dimension that has one, there are as many items as the index array has, and
+ * the item at place i is the one that the data has at index number i; the other dimensions are the data's own. Indices
+ * may repeat items, leave some out, and stand in any order. Nothing is copied.
+ * ================================================================================================ */
+
+/** An array seen through index arrays. Good until it is released or the library is shut down. */
+typedef struct warp_indexed_array warp_indexed_array;
+
+/**
+ * What is known of an indexed array. It has no kind of its own: its data and each of its index arrays have theirs.
+ */
+typedef struct warp_indexed_array_info {
+    /** sizeof(warp_indexed_array_info), set by the caller. */
+    size_t struct_size;
+    /**
+     * The first item of the data, which need not be the first that is seen; NULL when the data has no items.
+     */
+    void *data;
+    /** The device of the data and of the index arrays; NULL when that is no longer in the table. */
+    warp_device *device;
+    /** How many items are seen. */
+    uint64_t count;
+    /** The type of the data's items, complete. */
+    warp_dtype dtype;
+    /** How many dimensions. */
+    int32_t rank;
+    /** Bit i is 1 when dimension i has an index array. */
+    uint32_t indexed_dimensions;
+} warp_indexed_array_info;
+
+/**
+ * Makes an indexed array. The indices are not read: they may be written later, in the order of a stream, and whether each
+ * names an item of the data is the business of the code that uses them. It keeps the memory of the data and of the
+ * index arrays as views do, so that their handles may be released before it. Nothing is allocated on a device.
+ *
+ * @param data  the array that is seen; an array or a view, also with gaps.
+ * @param indices  an index array for each dimension of the data, NULL for a dimension that stays whole: arrays or views
+ *     of one dimension, of int32, on the device of the data, in memory of any kind. May be NULL when the data has no
+ *     dimensions. Read during the call.
+ * @param count  how many entries indices has: the rank of the data.
+ * @param out  the indexed array, to be given back with warp_indexed_array_release().
+ * @return WARP_ERROR_INVALID_ARGUMENT for another count, and for an index array of another type, with another number of
+ *     dimensions, or on another device than the data, which another context of the same GPU is too;
+ *     WARP_ERROR_UNKNOWN_POINTER when memory of the data or of an index array was freed by its address;
+ *     WARP_ERROR_SIZE_OVERFLOW for more items than can be counted; WARP_ERROR_DEVICE_LOST.
+ */
+warp_status warp_indexed_array_create(const warp_array *data,
+                                      const warp_array *const *indices,
+                                      size_t count,
+                                      warp_indexed_array **out);
+
+/**
+ * Gives an indexed array back. The handle is stale at once. The memory of the data and of each index array goes with the
+ * last array, view or indexed array that shares it, as warp_array_release() says.
+ *
+ * @param indexed  the indexed array; NULL does nothing.
+ * @return WARP_ERROR_INVALID_HANDLE, also for one that was released before or by the last warp_shutdown().
+ */
+warp_status warp_indexed_array_release(warp_indexed_array *indexed);
+
+/**
+ * Describes an indexed array. Cheap.
+ *
+ * @param indexed  the indexed array.
+ * @param out  filled as far as its struct_size goes.
+ */
+warp_status warp_indexed_array_get_info(const warp_indexed_array *indexed, warp_indexed_array_info *out);
+
+/**
+ * Tells the shape of an indexed array. Cheap.
+ *
+ * @param indexed  the indexed array.
+ * @param shape  items along each dimension: as many as its index array has, else as the data has. What there is no
+ *     dimension for becomes 0. May be NULL, to ask for the rank alone.
+ * @param capacity  as many numbers as shape has, at least the rank; WARP_ARRAY_MAX_RANK is always enough. Not looked at
+ *     when shape is NULL.
+ * @param out_rank  how many dimensions; may be NULL.
+ * @return WARP_ERROR_INVALID_ARGUMENT for a capacity below the rank.
+ */
+warp_status warp_indexed_array_get_shape(const warp_indexed_array *indexed,
+                                         int64_t *shape,
+                                         size_t capacity,
+                                         size_t *out_rank);
+
+/**
+ * Makes a view of the data of an indexed array, the whole of it.
+ *
+ * @param indexed  the indexed array.
+ * @param out  the view, to be given back with warp_array_release(). It keeps the data's memory.
+ */
+warp_status warp_indexed_array_get_data(const warp_indexed_array *indexed, warp_array **out);
+
+/**
+ * Makes a view of the index array of one dimension.
+ *
+ * @param indexed  the indexed array.
+ * @param dimension  which dimension, below the rank.
+ * @param out  the view, to be given back with warp_array_release(); it keeps the index array's memory. NULL when the
+ *     dimension is whole.
+ * @return WARP_ERROR_INVALID_ARGUMENT for a dimension that there is not.
+ */
+warp_status warp_indexed_array_get_index(const warp_indexed_array *indexed,
+                                         size_t dimension,
+                                         warp_array **out);
+
+/* ================================================================================================
  * Captures
  *
  * While a stream is captured, what is put on it is recorded instead of run, and becomes a graph. An allocation of pool

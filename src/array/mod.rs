@@ -3,6 +3,7 @@
 
 mod create;
 mod dtype;
+pub mod indexed;
 mod layout;
 #[cfg(test)]
 mod model_tests;
@@ -128,6 +129,11 @@ impl Array {
         // Views stay inside what their array reaches.
         let address = if layout.is_empty() { 0 } else { self.address.wrapping_add_signed(offset) };
         Array { storage: Arc::clone(&self.storage), address, dtype, layout, view: true }
+    }
+
+    /// A view of all of it, without a handle.
+    fn whole(&self) -> Array {
+        self.seen_as(View { layout: self.layout.clone(), offset: 0 }, self.dtype)
     }
 
     /// A view of some of the items.

@@ -7,6 +7,7 @@ use crate::device::Device;
 use crate::driver::{CaptureMode, Dependency, Driver, Failure, RawGraph, RawGraphExec, RawNode, RawStream};
 use crate::handle::{Entered, Object, Tag};
 use crate::log::{self, log};
+use crate::peer::Snapshot;
 use crate::runtime;
 use crate::stream::{self, Stream};
 use parking_lot::Mutex;
@@ -89,6 +90,7 @@ pub struct Graph {
     /// Its slot.
     index: AtomicU32,
     pub origin: Origin,
+    reached: Snapshot,
     launched: AtomicBool,
     /// Other code has its native handle, or another graph a copy of it: it may run without being launched here.
     shared: AtomicBool,
@@ -165,7 +167,7 @@ impl Drop for Graph {
 }
 
 impl Graph {
-    pub fn new(device: &'static Device, id: u64, origin: Origin) -> Graph {
+    pub fn new(device: &'static Device, id: u64, origin: Origin, reached: Snapshot) -> Graph {
         Graph {
             device,
             id,
@@ -173,6 +175,7 @@ impl Graph {
             pauses: AtomicU32::new(0),
             index: AtomicU32::new(0),
             origin,
+            reached,
             launched: AtomicBool::new(false),
             shared: AtomicBool::new(false),
             allocated: AtomicBool::new(false),
@@ -195,6 +198,11 @@ impl Graph {
 
     pub fn device(&self) -> &'static Device {
         self.device
+    }
+
+    /// Whose memory the GPU reached when its capture began, or became known.
+    pub fn reached(&self) -> &Snapshot {
+        &self.reached
     }
 
     /// Of its capture, as the driver counted when it began.

@@ -7,6 +7,7 @@ use crate::error::{Result, fail};
 use crate::fork::Lock;
 use crate::handle::{Entered, Handle};
 use crate::log;
+use crate::peer::{self, Snapshot};
 use crate::runtime;
 use crate::stream::{self, Stream};
 use parking_lot::{Mutex, MutexGuard};
@@ -79,6 +80,7 @@ pub(super) fn register(
     mode: CaptureMode,
     ours: bool,
     options: &Options,
+    reached: Snapshot,
 ) -> Result<Entered<Graph>> {
     let origin = Origin {
         stream: stream.hold(),
@@ -91,7 +93,7 @@ pub(super) fn register(
         no_allocations: options.no_allocations,
     };
     // A graph that cannot be put in gives its hold back when it is dropped.
-    let handle = GRAPHS.insert(Graph::new(stream.device(), info.id, origin))?;
+    let handle = GRAPHS.insert(Graph::new(stream.device(), info.id, origin, reached))?;
     let graph = GRAPHS.enter(handle)?;
     graph.set_index(graph.index());
     if ours {
@@ -123,7 +125,8 @@ pub(super) fn watch_foreign(
         }
         // Its mode is not to be had. Only its own thread may add to it, as if it were not relaxed.
         let options = Options { into: None, no_allocations };
-        let graph = register(driver, stream, &info, CaptureMode::ThreadLocal, false, &options)?;
+        let reached = peer::snapshot(driver, stream.device());
+        let graph = register(driver, stream, &info, CaptureMode::ThreadLocal, false, &options, reached)?;
         gone::watch(driver, &graph, info.graph).map_err(|f: Failure| {
             forget(graph.index());
             drop(GRAPHS.close(GRAPHS.handle_of(graph.index())));

@@ -18,6 +18,7 @@ use crate::driver::{CAPTURE_INVALIDATED, CaptureInfo, CaptureStatus, Driver, Fai
 use crate::error::{Error, Result, error, fail};
 use crate::handle::{Entered, Handle, Registry};
 use crate::log;
+use crate::peer;
 use crate::runtime;
 use crate::stream::{self, Stream};
 use crate::thread;
@@ -64,6 +65,7 @@ pub fn begin(stream: &Entered<Stream>, mode: CaptureMode, options: &Options) -> 
         );
     }
     let native = stream.native();
+    let reached = peer::snapshot(driver, device);
     log::after(|| {
         let _alone = known::alone();
         // Nobody could end it if the handle is stale by now, or everything shut down.
@@ -78,7 +80,7 @@ pub fn begin(stream: &Entered<Stream>, mode: CaptureMode, options: &Options) -> 
             let Some(info) = info else {
                 fail!(DriverError, "the capture of the stream (id {}) began and is not there", stream.id())
             };
-            register(driver, stream, &info, mode, true, options)
+            register(driver, stream, &info, mode, true, options, reached)
         });
         known.map(drop).inspect_err(|_| {
             if let Some(graph) = leave(driver, native, None)

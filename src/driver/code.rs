@@ -14,6 +14,7 @@ pub const DEINITIALIZED: u32 = 4;
 pub const STUB_LIBRARY: u32 = 34;
 pub const NO_DEVICE: u32 = 100;
 pub const INVALID_CONTEXT: u32 = 201;
+pub const PEER_ACCESS_UNSUPPORTED: u32 = 217;
 pub const INVALID_HANDLE: u32 = 400;
 pub const NOT_READY: u32 = 600;
 pub const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
@@ -59,6 +60,11 @@ impl Failure {
 
     pub fn is_invalid_handle(&self) -> bool {
         self.code == INVALID_HANDLE
+    }
+
+    /// The two contexts can never be peers, as those of one GPU.
+    pub fn is_peer_unsupported(&self) -> bool {
+        self.code == PEER_ACCESS_UNSUPPORTED
     }
 
     pub fn is_peer_enabled_already(&self) -> bool {

@@ -142,7 +142,7 @@ pub(super) fn found(array: *const warp_array) -> Result<Entered<Array>> {
     array::enter(handle(array))
 }
 
-/// One number for each dimension, of the caller's.
+/// One entry for each dimension, of the caller's.
 pub(super) fn numbers<'a, T: Plain>(from: *const T, rank: i32, name: &str) -> Result<&'a [T]> {
     if !(0..=WARP_ARRAY_MAX_RANK).contains(&rank) {
         fail!(InvalidArgument, "{rank} dimensions; an array has 0 to {WARP_ARRAY_MAX_RANK}");
@@ -151,9 +151,9 @@ pub(super) fn numbers<'a, T: Plain>(from: *const T, rank: i32, name: &str) -> Re
         return Ok(&[]);
     }
     if from.is_null() || !from.is_aligned() {
-        fail!(InvalidArgument, "{name} is {from:?}; it is where the numbers for {rank} dimensions are");
+        fail!(InvalidArgument, "{name} is {from:?}; it is where the entries for {rank} dimensions are");
     }
-    // SAFETY: aligned and not NULL; the caller says that there are as many numbers as dimensions, for the call.
+    // SAFETY: aligned and not NULL; the caller says that there are as many entries as dimensions, for the call.
     Ok(unsafe { std::slice::from_raw_parts(from, rank as usize) })
 }
 
@@ -461,7 +461,7 @@ pub unsafe extern "C" fn warp_array_get_shape(
     })
 }
 
-fn put_numbers(place: *mut i64, numbers: impl Iterator<Item = i64>) {
+pub(super) fn put_numbers(place: *mut i64, numbers: impl Iterator<Item = i64>) {
     if place.is_null() {
         return;
     }

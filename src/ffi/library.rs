@@ -111,6 +111,7 @@ fn mend_in_child() {
         stream::mend_in_child();
         event::mend_in_child();
         array::mend_in_child();
+        array::indexed::mend_in_child();
         capture::mend_in_child();
         alloc::mend_in_child();
     }
@@ -126,7 +127,7 @@ pub extern "C" fn warp_shutdown() -> warp_status {
     guard(|| {
         let mut arrays = None;
         let outcome = runtime::shutdown(|| {
-            arrays = Some(array::close_all());
+            arrays = Some((array::indexed::close_all(), array::close_all()));
             capture::dismantle();
             event::dismantle();
             stream::dismantle();

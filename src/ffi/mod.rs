@@ -17,5 +17,6 @@ pub mod memory;
 pub mod dtype;
 pub mod array;
 pub mod view;
+pub mod indexed;
 pub mod capture;
 pub mod graph;

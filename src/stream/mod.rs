@@ -3,9 +3,11 @@
 
 mod current;
 mod events;
+mod work;
 
 pub use current::{current, restore_override, set_current, thread_override};
 pub use events::{give_event, take_event};
+pub use work::wait_for_work;
 
 use crate::device::{self, Device};
 use crate::driver::{CaptureStatus, Driver, Failure, RawEvent};

@@ -1,0 +1,211 @@
+//! One permission that can be given and taken: a context's to the plain memory of another, or a GPU's to a pool.
+
+use super::plain::Existing;
+use super::{is_enabled, pool_of, reaches, supports};
+use crate::device::{self, Device};
+use crate::driver::{Driver, Failure, RawPool};
+use crate::error::{Error, Result, Status, error, fail};
+
+/// What of a target's memory is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Memory {
+    Plain,
+    /// What comes from the pool in use.
+    InUse,
+    /// What comes from this pool of the target.
+    Pool(RawPool),
+}
+
+impl Memory {
+    fn name(self) -> &'static str {
+        if self == Memory::Plain { "peer access" } else { "pool access" }
+    }
+}
+
+#[derive(Clone, Copy)]
+pub struct Grant {
+    pub target: &'static Device,
+    pub peer: &'static Device,
+    /// `None` for plain memory.
+    pool: Option<RawPool>,
+}
+
+impl PartialEq for Grant {
+    fn eq(&self, other: &Grant) -> bool {
+        match (self.pool, other.pool) {
+            (None, None) => std::ptr::eq(self.target, other.target) && std::ptr::eq(self.peer, other.peer),
+            // A pool's is the GPU's, in whichever context.
+            (Some(pool), Some(others)) => pool == others && self.peer.ordinal() == other.peer.ordinal(),
+            _ => false,
+        }
+    }
+}
+
+impl Grant {
+    /// The permission that a request is about; `None` when there is nothing to do for it: what is so for good, and taking
+    /// what there cannot be.
+    pub fn of(
+        memory: Memory,
+        target: &'static Device,
+        peer: &'static Device,
+        enabled: bool,
+    ) -> Result<Option<(&'static Driver, Grant)>> {
+        if !target.is_cuda() || !peer.is_cuda() {
+            if !enabled {
+                return Ok(None);
+            }
+            let cpu = if target.is_cuda() { peer } else { target };
+            fail!(
+                InvalidArgument,
+                "{} is between two GPUs, and \"{}\" is the CPU: what the CPU shares with GPUs is pinned or managed memory",
+                memory.name(),
+                cpu.alias()
+            );
+        }
+        let plain = memory == Memory::Plain;
+        if !plain && !target.facts().memory_pools {
+            if !enabled {
+                return Ok(None);
+            }
+            fail!(
+                NotSupported,
+                "\"{}\" has no memory pools that \"{}\" could be given access to; its plain memory is opened with warp_peer_access_set_enabled()",
+                target.alias(),
+                peer.alias()
+            );
+        }
+        if std::ptr::eq(target, peer) || !plain && target.ordinal() == peer.ordinal() {
+            return Ok(None);
+        }
+        let driver = target.require_cuda(memory.name())?;
+        peer.require_cuda(memory.name())?;
+        if !supports(driver, target, peer)? {
+            if !enabled {
+                return Ok(None);
+            }
+            fail!(
+                NotSupported,
+                "\"{}\" cannot be given access to memory of \"{}\": the machine does not let the two be peers; copies between them work without it",
+                peer.alias(),
+                target.alias()
+            );
+        }
+        let pool = match memory {
+            Memory::Plain => None,
+            Memory::InUse => Some(pool_of(driver, target)?),
+            Memory::Pool(pool) => Some(pool),
+        };
+        Ok(Some((driver, Grant { target, peer, pool })))
+    }
+
+    /// What it is, for messages.
+    pub fn describe(&self) -> String {
+        let memory = if self.pool.is_some() { "the pool" } else { "plain memory" };
+        format!("access of \"{}\" to {memory} of \"{}\"", self.peer.alias(), self.target.alias())
+    }
+
+    /// Whether a context that it was about is gone, and it with that.
+    pub fn is_void(&self) -> bool {
+        self.target.is_lost() || self.peer.is_lost()
+    }
+
+    /// Makes the contexts that it is between.
+    pub fn prepare(&self, driver: &'static Driver) -> Result<()> {
+        if self.pool.is_none() {
+            self.target.context(driver)?;
+            self.peer.context(driver)?;
+        }
+        Ok(())
+    }
+
+    /// The devices whose work may be using it: a pool's is of all contexts of the two GPUs.
+    pub fn users(&self) -> Vec<&'static Device> {
+        let ends = [self.target, self.peer];
+        if self.pool.is_none() {
+            return ends.to_vec();
+        }
+        let ordinals = ends.map(Device::ordinal);
+        device::all().into_iter().filter(|device| ordinals.contains(&device.ordinal())).collect()
+    }
+
+    /// Whether it is given now.
+    pub fn is_given(&self, driver: &'static Driver) -> Result<bool> {
+        reaches(driver, self.pool.map_or(Memory::Plain, Memory::Pool), self.target, self.peer)
+    }
+
+    /// Gives or takes it, and says whether that changed anything.
+    pub fn put(&self, driver: &'static Driver, given: bool) -> Result<bool> {
+        match self.pool {
+            None if given => self.enable(driver),
+            None => self.disable(driver),
+            Some(pool) => {
+                let before = self.is_given(driver)?;
+                let _relaxed = driver.relax_capture().map_err(|f| self.failed(driver, f))?;
+                driver
+                    .set_pool_access(pool, self.peer.facts().device, given)
+                    .map_err(|f| self.failed(driver, f))?;
+                Ok(before != given)
+            }
+        }
+    }
+
+    fn enable(&self, driver: &'static Driver) -> Result<bool> {
+        let target = self.target.context(driver)?;
+        let _entered = self.peer.enter_relaxed(driver)?;
+        match driver.enable_peer(target) {
+            Ok(()) => Ok(true),
+            // By other code, or by an earlier call.
+            Err(f) if f.is_peer_enabled_already() => Ok(false),
+            Err(f) if f.is_peer_limit() => Err(self.at_the_limit(driver, f)),
+            Err(f) => Err(self.failed(driver, f)),
+        }
+    }
+
+    fn disable(&self, driver: &'static Driver) -> Result<bool> {
+        let _relaxed = driver.relax_capture().map_err(|f| self.failed(driver, f))?;
+        let (Some(target), Some(peer)) =
+            (Existing::of(driver, self.target)?, Existing::of(driver, self.peer)?)
+        else {
+            return Ok(false);
+        };
+        let _current = driver.enter(peer.context).map_err(|f| self.failed(driver, f))?;
+        match driver.disable_peer(target.context) {
+            Ok(()) => Ok(true),
+            Err(f) if f.is_peer_not_enabled() => Ok(false),
+            Err(f) => Err(self.failed(driver, f)),
+        }
+    }
+
+    #[cold]
+    fn failed(&self, driver: &Driver, failure: Failure) -> Error {
+        if self.target.notice(driver, failure) {
+            return self.target.lost_error().with_driver_code(failure.code);
+        }
+        let mut error = self.peer.error(driver, failure);
+        if failure.is_peer_unsupported() {
+            error.status = Status::NotSupported;
+        }
+        error.context(self.describe())
+    }
+
+    #[cold]
+    fn at_the_limit(&self, driver: &Driver, failure: Failure) -> Error {
+        let known = |device: &'static Device| {
+            let is_peer = |other: &&'static Device| {
+                other.is_primary()
+                    && other.ordinal() != device.ordinal()
+                    && (is_enabled(driver, device, other).unwrap_or(false)
+                        || is_enabled(driver, other, device).unwrap_or(false))
+            };
+            format!("{} of \"{}\"", device::all().into_iter().filter(is_peer).count(), device.alias())
+        };
+        error!(
+            PeerLimit,
+            "{}: one of the two has as many peers as a GPU can have, other libraries' included; enabled now are {} and {}, in either direction. Switch one off that is not needed with warp_peer_access_set_enabled(); copies work without it",
+            self.describe(),
+            known(self.target),
+            known(self.peer)
+        )
+        .with_driver_code(failure.code)
+    }
+}

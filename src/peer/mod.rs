@@ -1,0 +1,83 @@
+//! Which GPU may touch whose memory. Everywhere (target, peer): the target owns the memory, the peer touches it; the other
+//! direction is another matter. Peer access is between two contexts and governs plain memory, pool access is of a pool to a
+//! GPU and governs what comes from it; neither says anything of the other. What is so is known to the driver alone, since
+//! other libraries of the process change it too: it is asked each time, and asking changes nothing.
+
+mod grant;
+mod plain;
+mod scopes;
+mod set;
+mod snapshot;
+
+pub use grant::Memory;
+pub use scopes::{begin, dismantle, end};
+pub use set::{others_of, set};
+pub use snapshot::{Snapshot, snapshot};
+
+use crate::device::Device;
+use crate::driver::{Driver, RawPool};
+use crate::error::Result;
+use crate::runtime;
+
+/// Whether the peer could be given access to the target's plain memory. Legal in captures.
+pub fn supports(driver: &Driver, target: &Device, peer: &Device) -> Result<bool> {
+    if !target.is_cuda() || !peer.is_cuda() {
+        return Ok(false);
+    }
+    // The driver calls no GPU a peer of itself.
+    if target.ordinal() == peer.ordinal() {
+        return Ok(true);
+    }
+    driver.can_access_peer(peer.facts().device, target.facts().device).map_err(|f| peer.error(driver, f))
+}
+
+/// As `supports`; where the driver cannot be asked, no.
+pub fn is_supported(target: &Device, peer: &Device) -> bool {
+    runtime::driver().and_then(|driver| supports(driver, target, peer)).unwrap_or(false)
+}
+
+/// Whether the peer could be given access to that memory of the target; a peer need not have pools itself.
+pub fn can_be_enabled(driver: &Driver, memory: Memory, target: &Device, peer: &Device) -> Result<bool> {
+    Ok((memory == Memory::Plain || target.facts().memory_pools) && supports(driver, target, peer)?)
+}
+
+/// Whether the peer may touch the target's plain memory now.
+pub fn is_enabled(driver: &Driver, target: &Device, peer: &Device) -> Result<bool> {
+    if std::ptr::eq(target, peer) {
+        return Ok(target.is_cuda());
+    }
+    Ok(supports(driver, target, peer)? && plain::is_enabled(driver, target, peer)?)
+}
+
+/// Whether the peer may touch what comes from the target's pool in use now.
+pub fn pool_is_enabled(driver: &Driver, target: &Device, peer: &Device) -> Result<bool> {
+    reaches(driver, Memory::InUse, target, peer)
+}
+
+/// Whether the peer may touch that memory of the target now.
+pub fn reaches(driver: &Driver, memory: Memory, target: &Device, peer: &Device) -> Result<bool> {
+    if memory == Memory::Plain {
+        return is_enabled(driver, target, peer);
+    }
+    if !can_be_enabled(driver, memory, target, peer)? {
+        return Ok(false);
+    }
+    // The owner's access cannot be taken away, and need not be asked for.
+    if target.ordinal() == peer.ordinal() {
+        return Ok(true);
+    }
+    let _relaxed = driver.relax_capture().map_err(|f| target.error(driver, f))?;
+    let pool = match memory {
+        Memory::Pool(pool) => pool,
+        _ => pool_of(driver, target)?,
+    };
+    driver.pool_access(pool, peer.facts().device).map_err(|f| target.error(driver, f))
+}
+
+/// The pool that allocations of the device name, or would name; a question does not decide that.
+fn pool_of(driver: &Driver, device: &Device) -> Result<RawPool> {
+    match device.pool_in_use() {
+        Some(pool) => Ok(pool),
+        None => driver.current_pool(device.facts().device).map_err(|f| device.error(driver, f)),
+    }
+}

@@ -1,0 +1,76 @@
+//! Peer access between two contexts, as it is now. The driver has no question for it, but one that comes to the same: whether
+//! an address of the one context has a meaning in the other, which is so exactly when a kernel there may touch it.
+
+use crate::device::{Device, PerDevice};
+use crate::driver::{Driver, RawContext};
+use crate::error::Result;
+use crate::log;
+use parking_lot::Mutex;
+
+/// The context of a device, if somebody holds it: ours, or one that other code made, which is held as well for a while.
+pub struct Existing<'d> {
+    driver: &'d Driver,
+    device: &'d Device,
+    pub context: RawContext,
+    borrowed: bool,
+}
+
+impl<'d> Existing<'d> {
+    pub fn of(driver: &'d Driver, device: &'d Device) -> Result<Option<Existing<'d>>> {
+        if device.has_context() {
+            let context = device.context(driver)?;
+            return Ok(Some(Existing { driver, device, context, borrowed: false }));
+        }
+        let ordinal = device.facts().device;
+        if !driver.primary_context_is_active(ordinal).map_err(|f| device.error(driver, f))? {
+            return Ok(None);
+        }
+        let context = driver.retain_primary_context(ordinal).map_err(|f| device.error(driver, f))?;
+        Ok(Some(Existing { driver, device, context, borrowed: true }))
+    }
+}
+
+impl Drop for Existing<'_> {
+    fn drop(&mut self) {
+        if self.borrowed {
+            let _ = self.driver.release_primary_context(self.device.facts().device);
+        }
+    }
+}
+
+/// Plain memory of a context that is there to be asked about.
+struct Probe {
+    context_id: u64,
+    address: u64,
+}
+
+/// Kept, since the driver's free would wait for all work of the context; it goes with that. A block of the caller's would
+/// do as well, but may be freed while it is asked about, and finding one may mean a walk through all that there are.
+static PROBES: PerDevice<Mutex<Option<Probe>>> = PerDevice::new();
+
+/// The address of plain memory of the device's context. The thread's capture mode is relaxed.
+fn probe(driver: &Driver, device: &Device, context: RawContext) -> Result<u64> {
+    let failed = |f| device.error(driver, f).context("a byte to ask about");
+    let id = driver.context_id(context).map_err(failed)?;
+    log::after(|| {
+        let mut probe = PROBES.get_or_make(device, Mutex::default).lock();
+        if let Some(known) = probe.as_ref().filter(|known| known.context_id == id) {
+            return Ok(known.address);
+        }
+        let _current = driver.enter(context).map_err(failed)?;
+        let address = driver.alloc_device(1).map_err(failed)?;
+        *probe = Some(Probe { context_id: id, address });
+        Ok(address)
+    })
+}
+
+/// Whether the peer's context may touch plain memory of the target's. Contexts that nobody holds have no access.
+pub fn is_enabled(driver: &Driver, target: &Device, peer: &Device) -> Result<bool> {
+    let _relaxed = driver.relax_capture().map_err(|f| peer.error(driver, f))?;
+    let (Some(owner), Some(accessing)) = (Existing::of(driver, target)?, Existing::of(driver, peer)?) else {
+        return Ok(false);
+    };
+    let address = probe(driver, target, owner.context)?;
+    let _current = driver.enter(accessing.context).map_err(|f| peer.error(driver, f))?;
+    driver.reaches(address).map_err(|f| peer.error(driver, f))
+}

@@ -1,0 +1,136 @@
+//! Scopes that keep a permission given, or taken, in the whole process. Those that want the same are one: the first remembers
+//! what it found, the last puts that back. None that wants the opposite begins meanwhile, nor is the opposite set.
+
+use super::grant::{Grant, Memory};
+use super::set::get_ready;
+use crate::device::Device;
+use crate::error::{Result, fail};
+use crate::{log, runtime};
+use parking_lot::Mutex;
+
+/// A permission that scopes keep as they want it.
+struct Held {
+    grant: Grant,
+    wanted: bool,
+    found: bool,
+    /// The numbers of the scopes.
+    scopes: Vec<u64>,
+}
+
+/// Held while a permission is changed, so that what a scope finds is nothing passing. The driver is called meanwhile; nothing
+/// is waited for. A forked child does not come here.
+static HELD: Mutex<Vec<Held>> = Mutex::new(Vec::new());
+
+fn check(held: &[Held], grants: &[Grant], enabled: bool) -> Result<()> {
+    let opposite = |grant: &Grant| held.iter().find(|held| held.grant == *grant && held.wanted != enabled);
+    if let Some(held) = grants.iter().find_map(opposite) {
+        fail!(
+            Busy,
+            "{} is kept {} by {} open scopes; end those first",
+            held.grant.describe(),
+            if held.wanted { "enabled" } else { "disabled" },
+            held.scopes.len()
+        );
+    }
+    Ok(())
+}
+
+/// An error when an open scope wants the opposite.
+pub fn refuse_opposite(grants: &[Grant], enabled: bool) -> Result<()> {
+    check(&HELD.lock(), grants, enabled)
+}
+
+/// Changes permissions, unless an open scope wants the opposite.
+pub fn change(grants: &[Grant], enabled: bool, change: impl FnOnce() -> Result<()>) -> Result<()> {
+    // Messages come when the lock is free: their receiver may come here.
+    log::after(|| {
+        let held = HELD.lock();
+        check(&held, grants, enabled)?;
+        change()
+    })
+}
+
+/// Opens the scope of that number.
+pub fn begin(
+    number: u64,
+    memory: Memory,
+    target: &'static Device,
+    peer: &'static Device,
+    enabled: bool,
+) -> Result<()> {
+    let Some((driver, grant)) = Grant::of(memory, target, peer, enabled)? else { return Ok(()) };
+    refuse_opposite(&[grant], enabled)?;
+    get_ready(driver, &[grant], enabled)?;
+    log::after(|| {
+        let mut held = HELD.lock();
+        check(&held, &[grant], enabled)?;
+        if let Some(same) = held.iter_mut().find(|held| held.grant == grant) {
+            // Other code may have changed it meanwhile.
+            grant.put(driver, enabled)?;
+            same.scopes.push(number);
+            return Ok(());
+        }
+        let found = grant.is_given(driver)?;
+        grant.put(driver, enabled)?;
+        held.push(Held { grant, wanted: enabled, found, scopes: vec![number] });
+        Ok(())
+    })
+}
+
+/// Ends the scope of that number; nothing to do when it kept nothing, or was ended by a shutdown. It is over also when what
+/// it found cannot be put back.
+pub fn end(number: u64) -> Result<()> {
+    if runtime::is_forked() {
+        return Ok(());
+    }
+    let last = HELD.lock().iter().find(|held| held.scopes == [number]).map(|held| (held.grant, held.found));
+    let waited = match (last, runtime::driver()) {
+        (Some((grant, false)), Ok(driver)) if !grant.is_void() => get_ready(driver, &[grant], false),
+        _ => Ok(()),
+    };
+    log::after(|| {
+        let mut held = HELD.lock();
+        let Some(at) = held.iter().position(|held| held.scopes.contains(&number)) else { return Ok(()) };
+        held[at].scopes.retain(|open| *open != number);
+        if !held[at].scopes.is_empty() {
+            return Ok(());
+        }
+        let over = held.swap_remove(at);
+        over.put_back(waited)
+    })
+}
+
+impl Held {
+    /// Puts back what the first scope found, when the work that may need it was waited for.
+    fn put_back(&self, waited: Result<()>) -> Result<()> {
+        let Ok(driver) = runtime::driver() else { return Ok(()) };
+        let back = waited.and_then(|()| self.grant.put(driver, self.found).map(drop));
+        match back {
+            // There is nothing left that it could be put back for.
+            Err(_) if self.grant.is_void() => Ok(()),
+            Err(error) => Err(error.context(format_args!(
+                "the scope is over, but {} was not {} again as it was before",
+                self.grant.describe(),
+                if self.found { "enabled" } else { "disabled" }
+            ))),
+            Ok(()) => Ok(()),
+        }
+    }
+}
+
+/// At shutdown: what scopes that nobody ended have changed is as it was before.
+pub fn dismantle() {
+    if runtime::is_forked() {
+        return;
+    }
+    let open = std::mem::take(&mut *HELD.lock());
+    for held in open {
+        let waited = match runtime::driver() {
+            Ok(driver) if !held.found && !held.grant.is_void() => get_ready(driver, &[held.grant], false),
+            _ => Ok(()),
+        };
+        if let Err(error) = held.put_back(waited) {
+            log::log!(Error, "{error}");
+        }
+    }
+}
