@@ -5,6 +5,7 @@
 //! The map of the house; arrows point one way, `ffi` → the concepts → `driver`:
 //!
 //! - `ffi`: the C face, one file a chapter of the header.
+//! - `access`: whether code on a device may touch some memory, and what a kernel is given.
 //! - `array`: items of a type in memory that views share. `copy`: filling and copying any ranges of bytes.
 //! - `alloc`: raw memory, who serves it and how it is given back. `ledger`: every live block by its address.
 //! - `capture`: work that is recorded, and the graph that owns what was allocated meanwhile. `graph`: launching it.
@@ -17,6 +18,7 @@
 //! by, `thread` what each thread keeps for it, `fork` what a forked child needs, `boundary` the way out to
 //! callbacks, `log` their messages, `config` the environment, `error` what can go wrong.
 
+mod access;
 mod alloc;
 mod array;
 mod boundary;
@@ -34,6 +36,7 @@ mod handle;
 pub mod ledger;
 mod log;
 mod peer;
+mod pool;
 mod runtime;
 mod scope;
 mod stream;

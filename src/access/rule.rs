@@ -102,6 +102,7 @@ pub enum Reason {
     NotMapped = 109,
     NoGraphAccess = 110,
     OtherProcess = 111,
+    NotOnLaunchDevice = 112,
     UnknownMemory = 201,
     MappedReadOnly = 202,
     ForeignGraph = 203,
@@ -109,7 +110,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    pub const ALL: [Reason; 27] = [
+    pub const ALL: [Reason; 28] = [
         Reason::Empty,
         Reason::SameDevice,
         Reason::SameGpu,
@@ -133,6 +134,7 @@ impl Reason {
         Reason::NotMapped,
         Reason::NoGraphAccess,
         Reason::OtherProcess,
+        Reason::NotOnLaunchDevice,
         Reason::UnknownMemory,
         Reason::MappedReadOnly,
         Reason::ForeignGraph,
@@ -409,7 +411,7 @@ mod tests {
     fn reasons_stand_in_the_range_of_their_answer() {
         use Access::{Accessible, Inaccessible, Unverified};
         let count = |access| Reason::ALL.iter().filter(|reason| reason.access() == access).count();
-        assert_eq!((count(Accessible), count(Inaccessible), count(Unverified)), (12, 11, 4));
+        assert_eq!((count(Accessible), count(Inaccessible), count(Unverified)), (12, 12, 4));
         assert!(Reason::ALL.windows(2).all(|pair| (pair[0] as i32) < pair[1] as i32));
         // Of several arrays the worst counts.
         assert!(Accessible < Unverified && Unverified < Inaccessible);

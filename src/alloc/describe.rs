@@ -2,7 +2,7 @@
 
 use super::{Kind, LEDGER, Rule, owner_of, tag};
 use crate::device::{self, Device};
-use crate::driver::MemoryClass;
+use crate::driver::{MemoryClass, RawPool};
 use crate::error::Result;
 use crate::ledger::Record;
 use crate::runtime;
@@ -24,6 +24,8 @@ pub struct PointerInfo {
     /// Id of the stream that the block belongs to, 0 for none.
     pub stream_id: u64,
     pub context_id: u64,
+    /// The pool that memory of other code came from, if it did.
+    pub pool: Option<RawPool>,
     /// Whether the block is this library's, to be freed with it.
     pub owned: bool,
     /// Whether the context that it was made in died.
@@ -56,6 +58,7 @@ fn owned(record: &Record) -> PointerInfo {
         ordinal: device.map_or(-1, Device::ordinal),
         stream_id,
         context_id: owner.map_or(0, Device::context_id),
+        pool: None,
         owned: true,
         lost: owner.is_some_and(Device::is_lost),
         tag: if record.tag() == 0 { None } else { tag::tag_name(record.tag()) },
@@ -72,6 +75,7 @@ const UNKNOWN: PointerInfo = PointerInfo {
     ordinal: -1,
     stream_id: 0,
     context_id: 0,
+    pool: None,
     owned: false,
     lost: false,
     tag: None,
@@ -93,6 +97,7 @@ fn foreign(address: u64) -> Result<PointerInfo> {
         // Registered memory that answers at another address on the device is not usable by its own.
         MemoryClass::Host if facts.device_pointer == address => (Kind::Pinned, Rule::Pinned),
         MemoryClass::Host => (Kind::Host, Rule::Pageable),
+        MemoryClass::HostPool => (Kind::Pinned, Rule::Pool),
         MemoryClass::Device => (Kind::CudaDevice, Rule::Peer),
         MemoryClass::Pool => (Kind::CudaMempool, Rule::Pool),
         MemoryClass::Mapping => (Kind::CudaDevice, Rule::Mapping),
@@ -115,6 +120,7 @@ fn foreign(address: u64) -> Result<PointerInfo> {
         device,
         ordinal: if kind.is_host() { -1 } else { facts.ordinal },
         context_id,
+        pool: Some(facts.pool).filter(|pool| !pool.is_null()),
         ..UNKNOWN
     })
 }

@@ -382,6 +382,11 @@ impl Block {
         )
     }
 
+    /// The slot of the pool that it came from, 0 for none.
+    pub fn pool(&self) -> u32 {
+        self.0.pool()
+    }
+
     /// Whether kernels of another GPU may touch it, as was so when its graph captured it.
     pub fn is_reached_by_graph(&self, ordinal: i32) -> bool {
         reached::may(&self.0, ordinal)

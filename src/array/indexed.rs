@@ -66,7 +66,7 @@ fn shape(data: &Array, indices: &[Option<Array>]) -> SmallVec<[i64; 8]> {
 /// Makes one of the data and the handles of its index arrays, one for each dimension, 0 where that stays whole.
 pub fn create(data: &Array, indices: impl ExactSizeIterator<Item = Handle>) -> Result<Handle> {
     debug_assert_eq!(indices.len(), data.dims().len());
-    require_present(data).map_err(|e| e.context("the data"))?;
+    data.require_present().map_err(|e| e.context("the data"))?;
     let indices = indices
         .enumerate()
         .map(|(at, handle)| if handle == 0 { Ok(None) } else { index_of(data, at, handle).map(Some) })
@@ -80,7 +80,7 @@ pub fn create(data: &Array, indices: impl ExactSizeIterator<Item = Handle>) -> R
 fn index_of(data: &Array, at: usize, handle: Handle) -> Result<Array> {
     let context = |e: crate::error::Error| e.context(format_args!("the index array of dimension {at}"));
     let index = enter_array(handle).map_err(context)?;
-    require_present(&index).map_err(context)?;
+    index.require_present().map_err(context)?;
     if !is_index(index.dtype()) {
         fail!(
             InvalidArgument,
@@ -108,11 +108,6 @@ fn index_of(data: &Array, at: usize, handle: Handle) -> Result<Array> {
 
 fn is_index(dtype: Dtype) -> bool {
     (dtype.code(), dtype.bits(), dtype.lanes()) == (code::INT, 32, 1)
-}
-
-/// An array without items has no memory that could be gone.
-fn require_present(array: &Array) -> Result<()> {
-    if array.layout.is_empty() { Ok(()) } else { array.storage.require_present() }
 }
 
 /// Keeps the indexed array from being released while the guard lives.

@@ -61,6 +61,12 @@ pub struct Array {
 
 impl Object for Array {
     const TAG: Tag = Tag::Array;
+
+    /// The number of the device that its memory is at home on, counted from 1, where that alone tells that the device may
+    /// touch it: mappings are for whom they were mapped.
+    fn word(&self) -> u64 {
+        if self.rule() == Rule::Mapping { 0 } else { u64::from(self.device().index()) + 1 }
+    }
 }
 
 impl Array {
@@ -136,6 +142,11 @@ impl Array {
         self.seen_as(View { layout: self.layout.clone(), offset: 0 }, self.dtype)
     }
 
+    /// An error when its memory is gone: with its context, or freed by its address. An array without items has none.
+    pub fn require_present(&self) -> Result<()> {
+        if self.layout.is_empty() { Ok(()) } else { self.storage.require_present() }
+    }
+
     /// A view of some of the items.
     pub fn slice(&self, ranges: &[Range]) -> Result<Handle> {
         ARRAYS.insert(self.seen_as(self.layout.slice(ranges)?, self.dtype))
@@ -177,6 +188,13 @@ impl Array {
 #[inline]
 pub fn enter(handle: Handle) -> Result<Entered<Array>> {
     ARRAYS.enter(handle)
+}
+
+/// Whether the handle names an array whose memory is the device's own to touch. Costs a few nanoseconds, and does not look whether
+/// the memory is still there.
+#[inline(always)]
+pub fn is_plainly_on(handle: Handle, device: &Device) -> bool {
+    ARRAYS.word_named(handle) == Some(u64::from(device.index()) + 1)
 }
 
 /// Makes the handle stale. The memory goes with the last array that shares it.

@@ -2,6 +2,7 @@
 
 use super::graph::Origin;
 use super::{GRAPHS, Graph, Options, VOID, active, gone, info, meanwhile};
+use crate::device::Device;
 use crate::driver::{CaptureInfo, CaptureMode, Driver, Failure};
 use crate::error::{Result, fail};
 use crate::fork::Lock;
@@ -11,6 +12,7 @@ use crate::peer::{self, Snapshot};
 use crate::runtime;
 use crate::stream::{self, Stream};
 use parking_lot::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A capture that is known and has not ended.
 struct Open {
@@ -32,6 +34,15 @@ impl Open {
 }
 
 static OPEN: Lock<Vec<Open>> = Lock::new(Vec::new());
+/// How many there are, for those who need no more when there are none.
+static OPEN_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+fn change_open<R>(change: impl FnOnce(&mut Vec<Open>) -> R) -> R {
+    let mut open = OPEN.write();
+    let result = change(&mut open);
+    OPEN_COUNT.store(open.len(), Ordering::Release);
+    result
+}
 
 /// Held while a capture becomes known, so that no other thread takes one that just begins here for other code's, and none begins
 /// on a stream that is just released. Messages come when it is free: their receiver may put something on a stream that other
@@ -73,6 +84,18 @@ pub fn of_this_thread() -> Option<u64> {
     mine.into_iter().filter_map(|graph| GRAPHS.enter(graph).ok()).find(going_on).map(|graph| graph.id())
 }
 
+/// The capture on the device that the calling thread goes on with, which what it launches there becomes part of.
+pub fn recording(device: &Device) -> Option<Entered<Graph>> {
+    if OPEN_COUNT.load(Ordering::Acquire) == 0 {
+        return None;
+    }
+    let mark = stream::thread_mark();
+    let mine: Vec<_> =
+        OPEN.read().iter().filter(|open| open.thread == mark).map(|open| open.graph).collect();
+    let is_there = |graph: &Entered<Graph>| !graph.is_paused() && std::ptr::eq(graph.device(), device);
+    mine.into_iter().filter_map(|graph| GRAPHS.enter(graph).ok()).find(is_there)
+}
+
 pub(super) fn register(
     driver: &'static Driver,
     stream: &Entered<Stream>,
@@ -100,13 +123,8 @@ pub(super) fn register(
         meanwhile::remember(origin.native, &graph);
     }
     forget_ended(driver, stream);
-    OPEN.write().push(Open {
-        graph: handle,
-        id: info.id,
-        origin: origin.stream,
-        thread: origin.thread,
-        ours,
-    });
+    let Origin { stream: origin, thread, .. } = origin;
+    change_open(|open| open.push(Open { graph: handle, id: info.id, origin, thread, ours }));
     Ok(graph)
 }
 
@@ -138,7 +156,7 @@ pub(super) fn watch_foreign(
 
 pub(super) fn forget(graph: u32) {
     let handle = GRAPHS.handle_of(graph);
-    OPEN.write().retain(|open| open.graph != handle);
+    change_open(|open| open.retain(|open| open.graph != handle));
 }
 
 /// Before another capture of the stream becomes known: one that began there and was neither ended nor paused here was ended by
@@ -205,7 +223,7 @@ pub(super) fn renumber(graph: &Entered<Graph>, id: u64) {
 /// Every one, which is not known any more.
 pub(super) fn forget_all() -> Vec<Entered<Graph>> {
     let _alone = alone();
-    let open: Vec<_> = OPEN.write().drain(..).collect();
+    let open = change_open(std::mem::take);
     open.into_iter().filter_map(|open| GRAPHS.enter(open.graph).ok()).collect()
 }
 
@@ -216,4 +234,5 @@ pub(super) fn forget_all() -> Vec<Entered<Graph>> {
 pub(super) unsafe fn mend_in_child() {
     // SAFETY: the caller's promise.
     unsafe { OPEN.replace_in_child(Vec::new()) };
+    OPEN_COUNT.store(0, Ordering::Release);
 }

@@ -10,7 +10,7 @@ mod order;
 pub use crate::driver::{CaptureMode, RawGraph};
 pub use gone::{Keep, LastRun, any_gone, end_after, run_ended, settle_gone, take_ending};
 pub use graph::{Freed, Graph};
-pub use known::{leave_stream, of_this_thread, pauses_of};
+pub use known::{leave_stream, of_this_thread, pauses_of, recording};
 pub use meanwhile::{began_meanwhile, fell_into_another};
 
 use crate::device::Device;

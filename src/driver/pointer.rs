@@ -12,6 +12,8 @@ pub enum MemoryClass {
     Managed,
     /// Page-locked or registered host memory.
     Host,
+    /// Host memory from a pool, named in the facts: for GPUs that the pool gives access.
+    HostPool,
     /// Plain device memory of a context.
     Device,
     /// From a pool, named in the facts.
@@ -79,6 +81,7 @@ impl Driver {
         // The managed flag is one byte of the word that was zeroed.
         let class = match kind {
             _ if managed & 0xff != 0 => MemoryClass::Managed,
+            HOST if !pool.is_null() => MemoryClass::HostPool,
             HOST => MemoryClass::Host,
             DEVICE if !pool.is_null() => MemoryClass::Pool,
             DEVICE if !context.is_null() => MemoryClass::Device,

@@ -49,7 +49,7 @@ unsafe impl Grows for warp_indexed_array_info {
 }
 
 /// An indexed array that a call names.
-fn found(indexed: *const warp_indexed_array) -> Result<Entered<IndexedArray>> {
+pub(super) fn found(indexed: *const warp_indexed_array) -> Result<Entered<IndexedArray>> {
     runtime::require_live()?;
     indexed::enter(handle(indexed))
 }

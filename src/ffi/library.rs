@@ -6,7 +6,7 @@
 use super::boundary::{Grows, flags, guard, optional_out, options, out, put_text, text};
 use super::status::warp_status;
 use crate::error::{Result, fail};
-use crate::{alloc, array, capture, device, event, handle, log, runtime, stream, thread};
+use crate::{access, alloc, array, capture, device, event, handle, log, runtime, stream, thread};
 use std::ffi::{c_char, c_void};
 
 /// How grave a message is. A callback is given its level and everything graver.
@@ -114,6 +114,7 @@ fn mend_in_child() {
         array::indexed::mend_in_child();
         capture::mend_in_child();
         alloc::mend_in_child();
+        access::mend_in_child();
     }
 }
 

@@ -20,3 +20,5 @@ pub mod view;
 pub mod indexed;
 pub mod capture;
 pub mod graph;
+pub mod access;
+pub mod launch;

@@ -166,7 +166,7 @@ impl<T: Object> Registry<T> {
         let Some(slot) = self.slot(index) else {
             fail!(Internal, "a slot of the table of {}s is missing", T::TAG.name());
         };
-        slot.word.store(value.word(), Ordering::Relaxed);
+        slot.word.store(value.word(), Ordering::Release);
         slot.registry.store(std::ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
         slot.index.store(index, Ordering::Relaxed);
         // SAFETY: a free slot has no value, and whoever took its index owns it until it is live.
@@ -237,6 +237,20 @@ impl<T: Object> Registry<T> {
     #[inline]
     pub fn word_of(&self, index: u32) -> u64 {
         self.slot(index).map_or(0, |slot| slot.word.load(Ordering::Relaxed))
+    }
+
+    /// The word of the object that a handle names, without entering it; `None` when the handle names none.
+    #[inline(always)]
+    pub fn word_named(&self, handle: Handle) -> Option<u64> {
+        let (index, generation) = decode(T::TAG, handle)?;
+        let slot = self.slot(index)?;
+        let is_it = |state: u64| state & LIVE != 0 && generation_of(state) == generation;
+        if !is_it(slot.state.load(Ordering::Acquire)) {
+            return None;
+        }
+        let word = slot.word.load(Ordering::Acquire);
+        // It may have been a later object's by then.
+        is_it(slot.state.load(Ordering::Relaxed)).then_some(word)
     }
 
     /// Takes another hold.

@@ -10,6 +10,7 @@ mod set;
 mod snapshot;
 
 pub use grant::Memory;
+pub use plain::is_address_reached;
 pub use scopes::{begin, dismantle, end};
 pub use set::{others_of, set};
 pub use snapshot::{Snapshot, snapshot};

@@ -67,10 +67,15 @@ fn probe(driver: &Driver, device: &Device, context: RawContext) -> Result<u64> {
 /// Whether the peer's context may touch plain memory of the target's. Contexts that nobody holds have no access.
 pub fn is_enabled(driver: &Driver, target: &Device, peer: &Device) -> Result<bool> {
     let _relaxed = driver.relax_capture().map_err(|f| peer.error(driver, f))?;
-    let (Some(owner), Some(accessing)) = (Existing::of(driver, target)?, Existing::of(driver, peer)?) else {
-        return Ok(false);
-    };
-    let address = probe(driver, target, owner.context)?;
-    let _current = driver.enter(accessing.context).map_err(|f| peer.error(driver, f))?;
-    driver.reaches(address).map_err(|f| peer.error(driver, f))
+    match Existing::of(driver, target)? {
+        Some(owner) => is_address_reached(driver, peer, probe(driver, target, owner.context)?),
+        None => Ok(false),
+    }
+}
+
+/// Whether an address has a meaning in the device's context; in one that nobody holds it has none.
+pub fn is_address_reached(driver: &Driver, device: &Device, address: u64) -> Result<bool> {
+    let Some(accessing) = Existing::of(driver, device)? else { return Ok(false) };
+    let _current = driver.enter(accessing.context).map_err(|f| device.error(driver, f))?;
+    driver.reaches(address).map_err(|f| device.error(driver, f))
 }

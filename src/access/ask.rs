@@ -1,0 +1,138 @@
+//! What only the driver knows. Nothing here makes a context, changes anything or harms a capture: questions that the driver
+//! counts as unsafe are asked with the thread's mode relaxed. While the calling thread captures on the device, its peers and
+//! pools are as they were when that began.
+#![forbid(unsafe_code)]
+
+use super::contexts_of;
+use super::rule::{Answer, Question};
+use crate::alloc::Block;
+use crate::capture;
+use crate::device::Device;
+use crate::driver::{Driver, Failure, RawPool};
+use crate::error::{Result, Status};
+use crate::{peer, pool, runtime};
+
+/// The memory that is asked about.
+#[derive(Clone, Copy)]
+pub enum Subject<'a> {
+    Ours(&'a Block),
+    /// Somebody else's; its pool, where it has one.
+    Foreign { address: u64, pool: Option<RawPool> },
+}
+
+impl Subject<'_> {
+    fn address(&self) -> u64 {
+        match self {
+            Subject::Ours(block) => block.base(),
+            Subject::Foreign { address, .. } => *address,
+        }
+    }
+}
+
+/// The answer for a GPU and memory whose home is another device, or a mapping.
+pub fn answer(
+    question: Question,
+    toucher: &'static Device,
+    home: &'static Device,
+    subject: Subject<'_>,
+) -> Result<Answer> {
+    let driver = runtime::driver()?;
+    let answer = match question {
+        Question::Reach => reach(driver, toucher, home, subject),
+        Question::PoolAccess => pool_access(driver, toucher, home, subject),
+        Question::MappingAccess => mapping(driver, toucher, home, subject.address()),
+        Question::GraphAccess => graph(driver, toucher, subject),
+    };
+    match answer {
+        // A device that is gone, or a process that may not ask, is the caller's to know; that the driver refused is not.
+        Err(error) if error.status == Status::DriverError || error.status == Status::NotSupported => {
+            Ok(Answer::Silence)
+        }
+        answer => answer,
+    }
+}
+
+fn given(yes: bool) -> Answer {
+    if yes { Answer::Yes } else { Answer::No }
+}
+
+/// Tells a permission that is not given from one that cannot be.
+fn refused(driver: &Driver, toucher: &Device, home: &Device) -> Result<Answer> {
+    Ok(if peer::supports(driver, home, toucher)? { Answer::No } else { Answer::Never })
+}
+
+fn reach(
+    driver: &'static Driver,
+    toucher: &'static Device,
+    home: &'static Device,
+    subject: Subject<'_>,
+) -> Result<Answer> {
+    let is_ours = matches!(subject, Subject::Ours(_));
+    if is_ours && let Some(graph) = capture::recording(toucher) {
+        return Ok(given(graph.reached().peer(home.index())));
+    }
+    // Other code may have enabled or disabled peers, and memory that other processes made does not follow them.
+    if is_reached(driver, toucher, subject.address())? {
+        return Ok(Answer::Yes);
+    }
+    if !is_ours && peer::is_enabled(driver, home, toucher)? {
+        return Ok(Answer::NotByPeers);
+    }
+    refused(driver, toucher, home)
+}
+
+/// Whether a kernel on the GPU may touch the address. What one context of it may, the others may as well.
+fn is_reached(driver: &'static Driver, gpu: &'static Device, address: u64) -> Result<bool> {
+    for device in contexts_of(gpu) {
+        if peer::is_address_reached(driver, device, address)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn pool_access(
+    driver: &'static Driver,
+    toucher: &'static Device,
+    home: &'static Device,
+    subject: Subject<'_>,
+) -> Result<Answer> {
+    let (native, is_in_use) = match subject {
+        Subject::Ours(block) => {
+            let Some(pool) = pool::of_record(block.pool()) else { return Ok(Answer::Silence) };
+            (pool.native(), pool::in_use(home).is_some_and(|used| std::ptr::eq(used, pool)))
+        }
+        Subject::Foreign { pool: Some(pool), .. } => (pool, false),
+        Subject::Foreign { pool: None, .. } => return Ok(Answer::Silence),
+    };
+    if is_in_use && let Some(graph) = capture::recording(toucher) {
+        return Ok(given(graph.reached().pool(home.index())));
+    }
+    let ordinal = toucher.facts().device;
+    let failed = |f: Failure| home.error(driver, f);
+    let _relaxed = driver.relax_capture().map_err(failed)?;
+    if driver.pool_access(native, ordinal).map_err(failed)? {
+        return Ok(Answer::Yes);
+    }
+    // A pool of the host gives access to any GPU.
+    if home.is_cuda() { refused(driver, toucher, home) } else { Ok(Answer::No) }
+}
+
+fn mapping(driver: &Driver, toucher: &Device, home: &Device, address: u64) -> Result<Answer> {
+    match driver.mapping_access(address, toucher.facts().device).map_err(|f| home.error(driver, f))? {
+        (true, true) => Ok(Answer::Yes),
+        (true, false) => Ok(Answer::ReadOnly),
+        _ => Ok(Answer::No),
+    }
+}
+
+fn graph(driver: &'static Driver, toucher: &'static Device, subject: Subject<'_>) -> Result<Answer> {
+    match subject {
+        Subject::Ours(block) => Ok(given(block.is_reached_by_graph(toucher.ordinal()))),
+        // The driver denies such memory an address on other GPUs also where kernels there may touch it.
+        Subject::Foreign { address, .. } => {
+            Ok(if is_reached(driver, toucher, address)? { Answer::Yes } else { Answer::Silence })
+        }
+    }
+}
+

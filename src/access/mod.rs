@@ -1,0 +1,239 @@
+//! Who may touch what. `rule` decides over plain facts; here they are gathered: what the ledger knows of a block, what the
+//! driver says of anything else. `ask` answers what only the driver can tell. `launch` applies it to what a kernel is given.
+
+mod ask;
+mod launch;
+mod rule;
+
+pub use launch::{Argument, Check, Mode, Report, Value, mend_in_child, mode, set_mode};
+pub use rule::{Access, Reason};
+
+use crate::alloc::{self, Block, Kind, Rule};
+use crate::array::Array;
+use crate::array::indexed::IndexedArray;
+use crate::device::{self, Device};
+use crate::error::Result;
+use crate::peer;
+use crate::runtime;
+use ask::Subject;
+use rule::{Answer, Memory, Place, Toucher};
+
+/// What was found out about a device and some memory.
+#[derive(Clone, Copy)]
+pub struct Finding {
+    pub reason: Reason,
+    /// The memory's; `None` when it is of no device that is known.
+    pub home: Option<&'static Device>,
+    pub kind: Kind,
+    pub rule: Rule,
+}
+
+impl Finding {
+    /// Of what has no memory.
+    pub fn empty(home: Option<&'static Device>, kind: Kind, rule: Rule) -> Finding {
+        Finding { reason: Reason::Empty, home, kind, rule }
+    }
+
+    pub fn access(&self) -> Access {
+        self.reason.access()
+    }
+
+    pub fn is_accessible(&self) -> bool {
+        self.access() == Access::Accessible
+    }
+}
+
+/// Whether code on the device may touch an array's memory.
+pub fn of_array(toucher: &'static Device, array: &Array) -> Result<Finding> {
+    if array.address() == 0 {
+        return Ok(Finding::empty(Some(array.device()), array.kind(), array.rule()));
+    }
+    array.require_present()?;
+    if let Some(block) = alloc::find(array.address()) {
+        return of_block(toucher, &block);
+    }
+    let found = of_foreign(toucher, array.address())?;
+    if found.reason != Reason::UnknownMemory {
+        return Ok(found);
+    }
+    // Nobody but its maker knows what it is: ordinary host memory, which was wrapped on a device that reaches that.
+    let (kind, rule) = (array.kind(), array.rule());
+    let reason = judge(toucher, Some(array.device()), rule, Subject::Foreign { address: array.address(), pool: None })?;
+    Ok(Finding { reason, home: Some(array.device()), kind, rule })
+}
+
+/// The same for an array that is seen through index arrays: what the worst of them is. It has no kind of its own where they
+/// differ.
+pub fn of_indexed(toucher: &'static Device, indexed: &IndexedArray) -> Result<Finding> {
+    let mut worst = of_array(toucher, indexed.data())?;
+    for index in (0..indexed.rank()).filter_map(|dimension| indexed.index(dimension)) {
+        let found = of_array(toucher, index)?;
+        if found.kind != worst.kind {
+            worst.kind = Kind::Unknown;
+        }
+        if found.access() > worst.access() {
+            worst = Finding { kind: worst.kind, ..found };
+        }
+    }
+    Ok(worst)
+}
+
+/// The same for whatever an address lies in.
+pub fn of_pointer(toucher: &'static Device, address: u64) -> Result<Finding> {
+    if address == 0 {
+        return Ok(Finding::empty(None, Kind::Unknown, Rule::Unknown));
+    }
+    match alloc::find(address) {
+        Some(block) => of_block(toucher, &block),
+        None => of_foreign(toucher, address),
+    }
+}
+
+/// Whether code on one device may touch what default requests on the other are served with.
+pub fn of_device(toucher: &'static Device, other: &'static Device) -> Result<bool> {
+    let rule = Rule::of_kind(alloc::kind_for(other, None)?);
+    let memory = memory(toucher, Some(other), rule);
+    let answer = match rule::question(about(toucher), memory) {
+        None => Answer::No,
+        Some(_) => {
+            let driver = runtime::driver()?;
+            let given = match rule {
+                Rule::Pool => peer::pool_is_enabled(driver, other, toucher)?,
+                _ => peer::is_enabled(driver, other, toucher)?,
+            };
+            if given { Answer::Yes } else { Answer::No }
+        }
+    };
+    Ok(rule::judge(about(toucher), memory, answer).access() == Access::Accessible)
+}
+
+fn of_block(toucher: &'static Device, block: &Block) -> Result<Finding> {
+    if let Some(lost) = block.lost() {
+        return Err(lost.lost_error());
+    }
+    let (home, kind, rule) = (block.device(), block.kind(), block.rule());
+    let reason = judge(toucher, home, rule, Subject::Ours(block))?;
+    Ok(Finding { reason, home, kind, rule })
+}
+
+fn of_foreign(toucher: &'static Device, address: u64) -> Result<Finding> {
+    let info = alloc::describe(address)?;
+    let (home, kind, rule) = (info.device, info.kind, info.rule);
+    let reason = judge(toucher, home, rule, Subject::Foreign { address, pool: info.pool })?;
+    Ok(Finding { reason, home, kind, rule })
+}
+
+fn judge(
+    toucher: &'static Device,
+    home: Option<&'static Device>,
+    rule: Rule,
+    subject: Subject<'_>,
+) -> Result<Reason> {
+    let (who, memory) = (about(toucher), memory(toucher, home, rule));
+    let answer = match (rule::question(who, memory), home) {
+        (Some(question), Some(home)) => ask::answer(question, toucher, home, subject)?,
+        _ => Answer::Silence,
+    };
+    Ok(rule::judge(who, memory, answer))
+}
+
+fn about(device: &Device) -> Toucher {
+    let facts = device.facts();
+    Toucher {
+        cuda: device.is_cuda(),
+        unified_addressing: facts.unified_addressing,
+        pageable_access: facts.pageable_memory_access,
+        managed_memory: facts.managed_memory,
+    }
+}
+
+fn memory(toucher: &Device, home: Option<&'static Device>, rule: Rule) -> Memory {
+    let place = match home {
+        None => Place::Unknown,
+        Some(home) if std::ptr::eq(home, toucher) => Place::SameDevice,
+        Some(home) if !home.is_cuda() => Place::Host,
+        Some(home) if home.ordinal() == toucher.ordinal() => Place::SameGpu,
+        Some(_) => Place::OtherGpu,
+    };
+    let facts = home.map(Device::facts);
+    Memory {
+        place,
+        rule,
+        managed_memory: facts.is_some_and(|facts| facts.managed_memory),
+        concurrent_managed_access: facts.is_some_and(|facts| facts.concurrent_managed_access),
+        direct_access_from_host: facts.is_some_and(|facts| facts.direct_managed_access_from_host),
+    }
+}
+
+fn alias(device: Option<&Device>) -> String {
+    device.map_or_else(|| "no device that is known".into(), |device| format!("\"{}\"", device.alias()))
+}
+
+impl Finding {
+    /// Why, in words, and what would make it legal.
+    pub fn explain(&self, toucher: &Device) -> String {
+        let (to, home) = (format!("\"{}\"", toucher.alias()), alias(self.home));
+        match self.reason {
+            Reason::Empty => "there is no memory to touch".into(),
+            Reason::SameDevice => format!("the memory is of {to} itself"),
+            Reason::SameGpu => format!("the memory is of the same GPU as {to}"),
+            Reason::PinnedMapping => "page-locked memory is mapped into every GPU".into(),
+            Reason::PageableAccess => format!("{to} reaches pageable host memory"),
+            Reason::ManagedConcurrent => format!("{home} lets the CPU touch managed memory while it works"),
+            Reason::ManagedDirect => format!("the CPU reaches managed memory on {home} directly"),
+            Reason::ManagedOnBoth => format!("both {to} and {home} support managed memory"),
+            Reason::PeerAccess => format!("peer access of {to} to {home} is enabled"),
+            Reason::PoolAccess => format!("the pool of {home} gives access to {to}"),
+            Reason::Mapped => format!("the mapping is for {to} too"),
+            Reason::GraphAccess => format!("the pool gave access to {to} when the memory was captured"),
+            Reason::NoPageableAccess => format!(
+                "{to} does not reach pageable host memory; allocate it as WARP_MEMORY_PINNED, register it with CUDA, or copy it with warp_array_clone()"
+            ),
+            Reason::NoUnifiedAddressing => format!(
+                "{to} has no unified addressing, so page-locked memory has another address there; copy it with warp_array_clone()"
+            ),
+            Reason::DeviceMemory => format!(
+                "the CPU cannot touch memory of {home}; copy it with warp_array_clone(), or allocate it as WARP_MEMORY_CUDA_MANAGED"
+            ),
+            Reason::ManagedNotConcurrent => format!(
+                "{home} does not let the CPU touch managed memory while it works, and whether it works cannot be told; copy it with warp_array_clone()"
+            ),
+            Reason::ManagedNotSupported => {
+                format!("{to} and {home} do not both support managed memory; copy it with warp_array_clone()")
+            }
+            Reason::NotPeers => format!(
+                "{to} and {home} cannot be peers on this machine; copy it with warp_array_clone(), or allocate it as WARP_MEMORY_CUDA_MANAGED"
+            ),
+            Reason::NoPeerAccess => format!(
+                "peer access of {to} to {home} is not enabled; enable it with warp_peer_access_set_enabled({home}, {to}, 1)"
+            ),
+            Reason::NoPoolAccess => format!(
+                "the pool does not give access to {to}; grant it with warp_mempool_access_set_enabled({home}, {to}, 1), or warp_mempool_set_access() for a pool of your own"
+            ),
+            Reason::NotMapped => format!(
+                "the memory is mapped, and not for {to}; whoever mapped it can set that with cuMemSetAccess()"
+            ),
+            Reason::NoGraphAccess => format!(
+                "the pool gave no access to {to} when the graph was captured, which fixes that; grant it with warp_mempool_access_set_enabled({home}, {to}, 1) before the capture begins"
+            ),
+            Reason::OtherProcess => format!(
+                "peer access of {to} to {home} is enabled and does not lead there: the memory is another process's; open its handle on {to} instead"
+            ),
+            Reason::NotOnLaunchDevice => format!(
+                "strict mode wants every argument on {to}; WARP_LAUNCH_CHECKED lets pass what that may touch"
+            ),
+            Reason::UnknownMemory => "neither the library nor the driver knows the memory".into(),
+            Reason::MappedReadOnly => format!("the mapping lets {to} read it only"),
+            Reason::ForeignGraph => {
+                "the memory is of a graph that other code captured, which alone knows who may touch it".into()
+            }
+            Reason::NoAnswer => "the driver did not tell".into(),
+        }
+    }
+}
+
+/// Every device whose context is of the same GPU, itself first.
+fn contexts_of(gpu: &'static Device) -> impl Iterator<Item = &'static Device> {
+    let others = device::all().into_iter().filter(|device| device.is_cuda() && device.ordinal() == gpu.ordinal());
+    std::iter::once(gpu).chain(others.filter(|device| !std::ptr::eq(*device, gpu)))
+}
