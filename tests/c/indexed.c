@@ -430,7 +430,7 @@ TEST(an_index_array_of_another_device_is_refused_with_both_names)
 {
     const int64_t shape = 4;
     int32_t zero = 0;
-    warp_array *on_cpu, *on_first, *on_second, *managed, *elsewhere = NULL;
+    warp_array *on_cpu, *on_first, *on_second, *managed, *elsewhere, *anew;
     warp_device *same_gpu = NULL;
     const warp_array *indices[1];
     CUcontext context;
@@ -458,12 +458,19 @@ TEST(an_index_array_of_another_device_is_refused_with_both_names)
     APART(elsewhere, on_first, "renderer", "cuda:0");
     /* Managed memory is on the device that its array names. */
     APART(on_first, managed, "cuda:0", "cuda:1");
+    /* A context that was removed and registered again is another device, though it has the name of the first. */
+    CHECK_STATUS(warp_device_remove(same_gpu), WARP_SUCCESS);
+    CHECK_STATUS(warp_device_from_context(context, "renderer", &same_gpu), WARP_SUCCESS);
+    anew = empty_on(same_gpu, WARP_MEMORY_CUDA_DEVICE, I32, 1, &shape);
+    APART(elsewhere, anew, "renderer", "renderer");
+    CHECK_STR_CONTAINS(warp_error_get_message(), "is on \"renderer\", which was removed;");
 #undef APART
     release(on_cpu);
     release(on_first);
     release(on_second);
     release(elsewhere);
     release(managed);
+    release(anew);
     synchronize_all();
     CHECK_STATUS(warp_device_remove(same_gpu), WARP_SUCCESS);
     SIMULATOR(cuCtxDestroy_v2)(context);
