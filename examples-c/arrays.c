@@ -1,5 +1,5 @@
 /*
- * Arrays: shape and type, views that share memory, copies to another device, and memory of other code.
+ * Arrays: shape and type, views that share memory, copies to another device, rows picked by number, and memory of other code.
  */
 /* topology: h200x2 */
 /* topology: - */
@@ -53,7 +53,25 @@ int main(void)
         printf("%g %g %g %g\n", items[4 * row], items[4 * row + 1], items[4 * row + 2], items[4 * row + 3]);
     int good = items[0] == 0 && items[1] == seven;
     must(warp_array_release(copy));
+
+    /* Rows 2, 0 and 2 of the grid. The numbers are an array of int32 on the grid's device. */
+    const int32_t rows_to_pick[3] = {2, 0, 2};
+    const int64_t three = 3;
+    warp_array *numbers = NULL;
+    must(warp_array_empty(NULL, warp_dtype_make(WARP_DTYPE_INT, 32), 1, &three, NULL, &numbers));
+    info = (warp_array_info){.struct_size = sizeof info};
+    must(warp_array_get_info(numbers, &info));
+    must(warp_memory_copy(info.data, rows_to_pick, sizeof rows_to_pick, NULL));
+    const warp_array *indices[2] = {numbers, NULL}; /* picked rows, whole columns */
+    warp_indexed_array *picked = NULL;
+    must(warp_indexed_array_create(grid, indices, 2, &picked));
+    must(warp_array_release(numbers)); /* the indexed array has both of them */
     must(warp_array_release(grid));
+    int64_t seen[2];
+    must(warp_indexed_array_get_shape(picked, seen, 2, NULL));
+    printf("%" PRId64 " x %" PRId64 " items are seen\n", seen[0], seen[1]);
+    good = good && seen[0] == 3 && seen[1] == 4;
+    must(warp_indexed_array_release(picked)); /* now their memory goes */
 
     /* Memory of other code, given back by its own function when the array is done with it. */
     const int64_t length = 100;

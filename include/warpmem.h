@@ -1597,15 +1597,15 @@ warp_status warp_indexed_array_get_info(const warp_indexed_array *indexed, warp_
  * Tells the shape of an indexed array. Cheap.
  *
  * @param indexed  the indexed array.
- * @param shape  items along each dimension: as many as its index array has, else as the data has. What there is no
+ * @param out_shape  items along each dimension: as many as its index array has, else as the data has. What there is no
  *     dimension for becomes 0. May be NULL, to ask for the rank alone.
- * @param capacity  as many numbers as shape has, at least the rank; WARP_ARRAY_MAX_RANK is always enough. Not looked at
- *     when shape is NULL.
+ * @param capacity  as many numbers as out_shape has, at least the rank; WARP_ARRAY_MAX_RANK is always enough. Not looked at
+ *     when out_shape is NULL.
  * @param out_rank  how many dimensions; may be NULL.
  * @return WARP_ERROR_INVALID_ARGUMENT for a capacity below the rank.
  */
 warp_status warp_indexed_array_get_shape(const warp_indexed_array *indexed,
-                                         int64_t *shape,
+                                         int64_t *out_shape,
                                          size_t capacity,
                                          size_t *out_rank);
 

@@ -98,12 +98,18 @@ fn index_of(data: &Array, at: usize, handle: Handle) -> Result<Array> {
     if !std::ptr::eq(index.device(), data.device()) {
         fail!(
             InvalidArgument,
-            "the index array of dimension {at} is on \"{}\", and the data is on \"{}\"; bring both to one device with warp_array_clone",
-            index.device().alias(),
-            data.device().alias()
+            "the index array of dimension {at} is on {}, and the data is on {}; bring both to one device with warp_array_clone",
+            name(index.device()),
+            name(data.device())
         );
     }
     Ok(index.whole())
+}
+
+/// A context that was removed and registered again is another device with the same name.
+fn name(device: &Device) -> String {
+    let removed = if device.is_live() { "" } else { ", which was removed" };
+    format!("\"{}\"{removed}", device.alias())
 }
 
 fn is_index(dtype: Dtype) -> bool {

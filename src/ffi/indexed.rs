@@ -134,31 +134,31 @@ pub unsafe extern "C" fn warp_indexed_array_get_info(
 /// Tells the shape of an indexed array. Cheap.
 ///
 /// @param indexed  the indexed array.
-/// @param shape  items along each dimension: as many as its index array has, else as the data has. What there is no
+/// @param out_shape  items along each dimension: as many as its index array has, else as the data has. What there is no
 ///     dimension for becomes 0. May be NULL, to ask for the rank alone.
-/// @param capacity  as many numbers as shape has, at least the rank; WARP_ARRAY_MAX_RANK is always enough. Not looked at
-///     when shape is NULL.
+/// @param capacity  as many numbers as out_shape has, at least the rank; WARP_ARRAY_MAX_RANK is always enough. Not looked at
+///     when out_shape is NULL.
 /// @param out_rank  how many dimensions; may be NULL.
 /// @return WARP_ERROR_INVALID_ARGUMENT for a capacity below the rank.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_indexed_array_get_shape(
     indexed: *const warp_indexed_array,
-    shape: *mut i64,
+    out_shape: *mut i64,
     capacity: usize,
     out_rank: *mut usize,
 ) -> warp_status {
     guard(|| {
         let out_rank = optional_out(out_rank);
-        put_numbers(shape, std::iter::repeat_n(0, capacity.min(MAX_RANK)));
+        put_numbers(out_shape, std::iter::repeat_n(0, capacity.min(MAX_RANK)));
         let indexed = found(indexed)?;
-        if !shape.is_null() && capacity < indexed.rank() {
+        if !out_shape.is_null() && capacity < indexed.rank() {
             fail!(
                 InvalidArgument,
                 "the indexed array has {} dimensions, and there is room for {capacity}; WARP_ARRAY_MAX_RANK is enough for any",
                 indexed.rank()
             );
         }
-        put_numbers(shape, indexed.shape().into_iter());
+        put_numbers(out_shape, indexed.shape().into_iter());
         if let Some(out_rank) = out_rank {
             out_rank.put(indexed.rank());
         }

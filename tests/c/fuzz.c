@@ -737,6 +737,45 @@ static void use_array(struct fuzz *f)
     }
 }
 
+/* An indexed array of arrays of this thread's, which is gone again before they can be. */
+static void index_array(struct fuzz *f)
+{
+    const warp_array *data = f->arrays[below(f, ARRAYS)].handle, *indices[35];
+    warp_array_info of_data = {.struct_size = sizeof of_data};
+    GIVEN(warp_indexed_array_info, info);
+    warp_indexed_array *indexed = (warp_indexed_array *)(uintptr_t)0x5a5a;
+    warp_array *part = (warp_array *)(uintptr_t)0x5a5a;
+    int64_t shape[40];
+    size_t count, rank = 9, i;
+    warp_status status;
+    if (data == NULL || one_in(f, 20))
+        data = any(f);
+    if (CALL(f, warp_array_get_info(data, &of_data)) != WARP_SUCCESS || one_in(f, 10))
+        of_data.rank = (int32_t)below(f, 35);
+    count = (size_t)of_data.rank;
+    for (i = 0; i < 35; ++i)
+        indices[i] = one_in(f, 2) ? NULL : one_in(f, 20) ? any(f) : f->arrays[below(f, ARRAYS)].handle;
+    status = CALL(f, warp_indexed_array_create(data, one_in(f, 40) ? NULL : indices, count, &indexed));
+    EMPTY(f, status, indexed, "warp_indexed_array_create");
+    if (status != WARP_SUCCESS && one_in(f, 2))
+        indexed = any(f);
+    i = below(f, 34);
+    status = CALL(f, warp_indexed_array_get_info(indexed, &info.it));
+    EMPTY(f, status, info.it.count, "warp_indexed_array_get_info");
+    status = CALL(f, warp_indexed_array_get_shape(indexed, one_in(f, 4) ? NULL : shape, i, &rank));
+    EMPTY(f, status, rank, "warp_indexed_array_get_shape");
+    status = one_in(f, 2) ? CALL(f, warp_indexed_array_get_data(indexed, &part))
+                          : CALL(f, warp_indexed_array_get_index(indexed, below(f, 4), &part));
+    EMPTY(f, status, part, "warp_indexed_array_get_index");
+    if (status == WARP_SUCCESS && CALL(f, warp_array_release(part)) != WARP_SUCCESS)
+        wrong(f, "a live view was not released", "warp_array_release");
+    status = CALL(f, warp_indexed_array_release(indexed));
+    if (indexed != NULL && CALL(f, warp_indexed_array_release(indexed)) == WARP_SUCCESS)
+        wrong(f, "an indexed array was released twice", "warp_indexed_array_release");
+    if (status == WARP_SUCCESS)
+        discard(f, indexed);
+}
+
 /* An array is gone; the last of its storage gives that back. */
 static void array_gone(struct fuzz *f, struct storage *storage, const char *what)
 {
@@ -1036,7 +1075,7 @@ static void make_natives(void)
 
 static void random_call(struct fuzz *f)
 {
-    switch (below(f, 24)) {
+    switch (below(f, 25)) {
     case 0: case 1: case 2: case 3: take_block(f); break;
     case 4: case 5: case 6: give_block(f); break;
     case 7: case 8: use_block(f); break;
@@ -1053,6 +1092,7 @@ static void random_call(struct fuzz *f)
     case 20: give_event(f); break;
     case 21: use_event(f); break;
     case 22: use_scope(f); break;
+    case 23: index_array(f); break;
     default: use_library(f); break;
     }
     if (one_in(f, 50))

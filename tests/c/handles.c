@@ -31,6 +31,9 @@ static void check_all_refuse(warp_status status)
     warp_event *event = (warp_event *)1;
     warp_event_info event_info = {.struct_size = sizeof event_info, .flags = 9};
     warp_scope *scope = (warp_scope *)1;
+    warp_indexed_array *indexed = (warp_indexed_array *)1;
+    warp_indexed_array_info indexed_info = {.struct_size = sizeof indexed_info, .count = 9};
+    warp_array *array = (warp_array *)1;
     float milliseconds = 9;
     warp_pointer_info where;
     warp_statistics counts;
@@ -111,6 +114,18 @@ static void check_all_refuse(warp_status status)
     CHECK_STATUS(warp_stream_wait_stream(NULL, NULL), status);
     CHECK_STATUS(warp_scope_begin_stream(NULL, NULL, &scope), status);
     CHECK_EQ_PTR(scope, NULL);
+    CHECK_STATUS(warp_indexed_array_create(NULL, NULL, 0, &indexed), status);
+    CHECK_EQ_PTR(indexed, NULL);
+    CHECK_STATUS(warp_indexed_array_get_info(NULL, &indexed_info), status);
+    CHECK_EQ_U64(indexed_info.count, 0);
+    count = 9;
+    CHECK_STATUS(warp_indexed_array_get_shape(NULL, NULL, 0, &count), status);
+    CHECK_EQ_U64(count, 0);
+    CHECK_STATUS(warp_indexed_array_get_data(NULL, &array), status);
+    CHECK_EQ_PTR(array, NULL);
+    array = (warp_array *)1;
+    CHECK_STATUS(warp_indexed_array_get_index(NULL, 0, &array), status);
+    CHECK_EQ_PTR(array, NULL);
     scope = (warp_scope *)1;
     CHECK_STATUS(warp_scope_begin_device(NULL, &scope), status);
     CHECK_EQ_PTR(scope, NULL);
@@ -260,6 +275,25 @@ static void check_no_event(warp_event *bad)
     CHECK_STATUS(warp_scope_end((warp_scope *)bad), WARP_ERROR_INVALID_HANDLE);
 }
 
+static void check_no_indexed_array(warp_indexed_array *bad)
+{
+    warp_indexed_array_info info = {.struct_size = sizeof info, .count = 9};
+    warp_indexed_array *made = (warp_indexed_array *)1;
+    warp_array *part = (warp_array *)1;
+    int64_t shape[2] = {9, 9};
+    size_t rank = 9;
+    CHECK_STATUS(warp_indexed_array_create((warp_array *)bad, NULL, 0, &made), WARP_ERROR_INVALID_HANDLE);
+    CHECK_EQ_PTR(made, NULL);
+    CHECK_STATUS(warp_indexed_array_get_info(bad, &info), WARP_ERROR_INVALID_HANDLE);
+    CHECK_EQ_U64(info.count, 0);
+    CHECK_STATUS(warp_indexed_array_get_shape(bad, shape, 2, &rank), WARP_ERROR_INVALID_HANDLE);
+    CHECK(rank == 0 && shape[0] == 0 && shape[1] == 0);
+    CHECK_STATUS(warp_indexed_array_get_data(bad, &part), WARP_ERROR_INVALID_HANDLE);
+    CHECK_EQ_PTR(part, NULL);
+    CHECK_STATUS(warp_indexed_array_get_index(bad, 0, &part), WARP_ERROR_INVALID_HANDLE);
+    CHECK_STATUS(warp_indexed_array_release(bad), WARP_ERROR_INVALID_HANDLE);
+}
+
 PROCESS_TEST(whatever_is_no_handle_is_refused)
 {
     int local = 0, bit;
@@ -297,7 +331,10 @@ PROCESS_TEST(whatever_is_no_handle_is_refused)
         check_no_device((warp_device *)made_up[i]);
         check_no_stream((warp_stream *)made_up[i], gpu, block);
         check_no_event((warp_event *)made_up[i]);
+        check_no_indexed_array((warp_indexed_array *)made_up[i]);
     }
+    check_no_indexed_array((warp_indexed_array *)stream);
+    CHECK_STR_CONTAINS(warp_error_get_message(), "is of type stream, not indexed array");
     check_no_event((warp_event *)stream);
     CHECK_STR_CONTAINS(warp_error_get_message(), "is of type stream, not scope");
     for (bit = 0; bit < 64; ++bit)
@@ -361,6 +398,10 @@ PROCESS_TEST(an_output_that_is_null_is_an_error_and_nothing_happens)
     CHECK_STATUS(warp_event_measure_elapsed(NULL, NULL, NULL), WARP_ERROR_INVALID_ARGUMENT);
     CHECK_STATUS(warp_scope_begin_stream(gpu, NULL, NULL), WARP_ERROR_INVALID_ARGUMENT);
     CHECK_STATUS(warp_scope_begin_device(gpu, NULL), WARP_ERROR_INVALID_ARGUMENT);
+    CHECK_STATUS(warp_indexed_array_create(NULL, NULL, 0, NULL), WARP_ERROR_INVALID_ARGUMENT);
+    CHECK_STATUS(warp_indexed_array_get_info(NULL, NULL), WARP_ERROR_INVALID_ARGUMENT);
+    CHECK_STATUS(warp_indexed_array_get_data(NULL, NULL), WARP_ERROR_INVALID_ARGUMENT);
+    CHECK_STATUS(warp_indexed_array_get_index(NULL, 0, NULL), WARP_ERROR_INVALID_ARGUMENT);
     CHECK_STATUS(warp_alloc(gpu, 64, NULL), WARP_ERROR_INVALID_ARGUMENT);
     CHECK_STATUS(warp_alloc_with(gpu, 64, NULL, NULL), WARP_ERROR_INVALID_ARGUMENT);
     CHECK_STATUS(warp_pointer_get_info(&number, NULL), WARP_ERROR_INVALID_ARGUMENT);
@@ -466,6 +507,9 @@ static warp_status empty_with(void *room)
     return status;
 }
 
+static warp_indexed_array *watched_indexed;
+static warp_status indexed_info_with(void *room) { return warp_indexed_array_get_info(watched_indexed, room); }
+
 static union room room;
 
 static void check_input(with_struct call, size_t size)
@@ -546,6 +590,9 @@ PROCESS_TEST(structs_may_grow)
     REQUIRE_STATUS(warp_array_empty(device("cpu"), warp_dtype_make(WARP_DTYPE_FLOAT, 32), 0, NULL, NULL, &watched_array),
                    WARP_SUCCESS);
     check_output(array_info_with, sizeof(warp_array_info));
+    REQUIRE_STATUS(warp_indexed_array_create(watched_array, NULL, 0, &watched_indexed), WARP_SUCCESS);
+    check_output(indexed_info_with, sizeof(warp_indexed_array_info));
+    CHECK_STATUS(warp_indexed_array_release(watched_indexed), WARP_SUCCESS);
     CHECK_STATUS(warp_array_release(watched_array), WARP_SUCCESS);
     CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("*"), 0);
 }
