@@ -1946,6 +1946,318 @@ warp_status warp_graph_trim_memory(warp_device *device);
  */
 warp_status warp_graph_reset_memory_high(warp_device *device);
 
+/* ================================================================================================
+ * Access
+ *
+ * May code on this device touch this memory? The answer is yes, no, or that it cannot be verified, each with a reason. It
+ * is about who may, as it is now: not about order, nor about whether work that is queued has written the memory yet.
+ *
+ * What governs memory is its rule (warp_access_rule), and no setting of today: pool memory goes by its pool's access, plain
+ * device memory by peer access, a mapping by whom it was mapped for, a graph's memory by what its pool allowed when it was
+ * captured. For memory of other code the driver is asked. Asking changes nothing, makes no context, and is legal while
+ * something is captured; a thread that captures on the device is told what was so when its capture began.
+ * ================================================================================================ */
+
+/** Whether memory may be touched. */
+typedef int32_t warp_access;
+
+/** Code on the device may read and write it. */
+#define WARP_ACCESS_ACCESSIBLE 1
+/** It may be that code on the device can touch it; nothing that can be asked tells. */
+#define WARP_ACCESS_UNVERIFIED 2
+/** Code on the device would fault. */
+#define WARP_ACCESS_INACCESSIBLE 3
+
+/**
+ * Why: below 100 it is accessible, below 200 inaccessible, from 200 on unverified. Later versions may know more.
+ */
+typedef int32_t warp_access_reason;
+
+/** There is no memory: NULL, or an array without items. */
+#define WARP_ACCESS_REASON_EMPTY 1
+/** It is the device's own. */
+#define WARP_ACCESS_REASON_SAME_DEVICE 2
+/** It is of the same GPU, by another context. */
+#define WARP_ACCESS_REASON_SAME_GPU 3
+/** Page-locked host memory, and a GPU with unified addressing. */
+#define WARP_ACCESS_REASON_PINNED_MAPPING 4
+/** Host memory, and a GPU that reaches pageable memory. */
+#define WARP_ACCESS_REASON_PAGEABLE_ACCESS 5
+/** Managed memory of a GPU that lets the CPU touch it at any time. */
+#define WARP_ACCESS_REASON_MANAGED_CONCURRENT 6
+/** Managed memory of a GPU that the CPU reaches directly. */
+#define WARP_ACCESS_REASON_MANAGED_DIRECT 7
+/** Managed memory, and two GPUs that support it. */
+#define WARP_ACCESS_REASON_MANAGED_ON_BOTH 8
+/** Plain memory of another GPU, and peer access to it is enabled. */
+#define WARP_ACCESS_REASON_PEER_ACCESS 9
+/** Its pool gives the device access. */
+#define WARP_ACCESS_REASON_POOL_ACCESS 10
+/** A mapping that is for the device too. */
+#define WARP_ACCESS_REASON_MAPPED 11
+/** A graph's memory, whose pool gave the device access when it was captured. */
+#define WARP_ACCESS_REASON_GRAPH_ACCESS 12
+/** Pageable host memory, and a GPU that does not reach that. */
+#define WARP_ACCESS_REASON_NO_PAGEABLE_ACCESS 101
+/** Page-locked host memory, and a GPU without unified addressing. */
+#define WARP_ACCESS_REASON_NO_UNIFIED_ADDRESSING 102
+/** Device memory, and the CPU. */
+#define WARP_ACCESS_REASON_DEVICE_MEMORY 103
+/** Managed memory that the CPU must not touch while the GPU works. */
+#define WARP_ACCESS_REASON_MANAGED_NOT_CONCURRENT 104
+/** Managed memory, and one of the two GPUs does not support it. */
+#define WARP_ACCESS_REASON_MANAGED_NOT_SUPPORTED 105
+/** The two GPUs cannot be peers. */
+#define WARP_ACCESS_REASON_NOT_PEERS 106
+/** Plain memory of another GPU, and peer access to it is not enabled. */
+#define WARP_ACCESS_REASON_NO_PEER_ACCESS 107
+/** Its pool does not give the device access. */
+#define WARP_ACCESS_REASON_NO_POOL_ACCESS 108
+/** A mapping that is not for the device. */
+#define WARP_ACCESS_REASON_NOT_MAPPED 109
+/** A graph's memory, whose pool did not give the device access when it was captured. */
+#define WARP_ACCESS_REASON_NO_GRAPH_ACCESS 110
+/** Memory of another process, which peer access does not lead to. */
+#define WARP_ACCESS_REASON_OTHER_PROCESS 111
+/** Only of a launch check in strict mode: it is not the launch device's. */
+#define WARP_ACCESS_REASON_NOT_ON_LAUNCH_DEVICE 112
+/** Neither the library nor the driver knows it. */
+#define WARP_ACCESS_REASON_UNKNOWN_MEMORY 201
+/** A mapping that the device may read and not write. */
+#define WARP_ACCESS_REASON_MAPPED_READ_ONLY 202
+/** Memory of a graph that other code captured. */
+#define WARP_ACCESS_REASON_FOREIGN_GRAPH 203
+/** The driver did not answer. */
+#define WARP_ACCESS_REASON_NO_ANSWER 204
+
+/** What was found out about a device and some memory. */
+typedef struct warp_access_info {
+    /** sizeof(warp_access_info), set by the caller. */
+    size_t struct_size;
+    /** The device that the memory is at home on; NULL when that is unknown, or no longer in the table. */
+    warp_device *device;
+    /** May the device that was asked about touch it? */
+    warp_access access;
+    /** Why. */
+    warp_access_reason reason;
+    /** Where the memory comes from. Of an indexed array whose parts differ, WARP_MEMORY_UNKNOWN. */
+    warp_memory_kind kind;
+    /** What governs who may touch it. */
+    warp_access_rule rule;
+} warp_access_info;
+
+/**
+ * Whether code on a device may touch an array's memory, that of a view being its array's. On the array's own device the
+ * answer is a few nanoseconds away, and whether the memory is still there is not looked at; else as
+ * warp_access_get_status(). Any thread.
+ *
+ * @param device  the device; NULL for the default.
+ * @param array  the array.
+ * @param out  1 when it may, 0 when it may not or that cannot be verified.
+ * @return As warp_access_get_status().
+ */
+warp_status warp_access_can(const warp_device *device, const warp_array *array, uint8_t *out);
+
+/**
+ * What code on a device may do with an array's memory, and why. Memory that the library allocated is judged by its record,
+ * any other as the driver knows it now. Any thread.
+ *
+ * @param device  the device; NULL for the default.
+ * @param array  the array. One without items is accessible.
+ * @param out  filled as far as its struct_size goes.
+ * @return WARP_ERROR_DEVICE_LOST when the context of the memory, or of the device, is gone; WARP_ERROR_UNKNOWN_POINTER when
+ *     the array's memory was freed by its address; WARP_ERROR_FORKED in a forked child where the driver would have to be
+ *     asked.
+ */
+warp_status warp_access_get_status(const warp_device *device, const warp_array *array, warp_access_info *out);
+
+/**
+ * As warp_access_can(), for any address.
+ *
+ * @param device  the device; NULL for the default.
+ * @param ptr  an address anywhere in the memory; for NULL the answer is 1.
+ * @param out  1 when code on the device may touch it, 0 when it may not or that cannot be verified.
+ * @return As warp_access_get_status().
+ */
+warp_status warp_access_can_pointer(const warp_device *device, const void *ptr, uint8_t *out);
+
+/**
+ * As warp_access_get_status(), for any address. Ordinary memory of the program, which neither the library nor the driver
+ * knows, cannot be verified: it looks like what was freed, or never was memory.
+ *
+ * @param device  the device; NULL for the default.
+ * @param ptr  an address anywhere in the memory; NULL is accessible.
+ * @param out  filled as far as its struct_size goes.
+ * @return As warp_access_get_status().
+ */
+warp_status warp_access_get_pointer_status(const warp_device *device, const void *ptr, warp_access_info *out);
+
+/**
+ * As warp_access_can(), for an indexed array: its data and all its index arrays.
+ *
+ * @param device  the device; NULL for the default.
+ * @param indexed  the indexed array.
+ * @param out  1 when code on the device may touch all of it.
+ * @return As warp_access_get_status().
+ */
+warp_status warp_access_can_indexed(const warp_device *device,
+                                    const warp_indexed_array *indexed,
+                                    uint8_t *out);
+
+/**
+ * As warp_access_get_status(), for an indexed array: what the worst of its data and its index arrays is. One part that is
+ * inaccessible makes the whole so, else one that cannot be verified.
+ *
+ * @param device  the device; NULL for the default.
+ * @param indexed  the indexed array.
+ * @param out  filled as far as its struct_size goes.
+ * @return As warp_access_get_status().
+ */
+warp_status warp_access_get_indexed_status(const warp_device *device,
+                                           const warp_indexed_array *indexed,
+                                           warp_access_info *out);
+
+/**
+ * Whether code on one device may touch what default requests on another are served with at present: pool memory, plain
+ * memory, or ordinary host memory. A rough question; what holds for memory that exists, warp_access_can() tells.
+ *
+ * @param device  the device; NULL for the default.
+ * @param other  the device that the memory would be of; NULL for the default.
+ * @param out  1 when it may.
+ * @return WARP_ERROR_DEVICE_LOST, WARP_ERROR_FORKED, WARP_ERROR_DRIVER.
+ */
+warp_status warp_access_can_device(const warp_device *device, const warp_device *other, uint8_t *out);
+
+/**
+ * The name of a reason, such as "WARP_ACCESS_REASON_NO_POOL_ACCESS"; "WARP_ACCESS_REASON_UNKNOWN" for a number that is
+ * none. The text is static. Any thread, before warp_init() too.
+ */
+const char *warp_access_reason_get_name(warp_access_reason reason);
+
+/* ================================================================================================
+ * Launch check
+ *
+ * Before a kernel is launched, whoever launches it can have its arguments looked at: may the launch device touch the memory
+ * of each? What is wrong becomes an error that names the kernel, the argument, both devices and the call that would make it
+ * legal, instead of a fault that names nothing and loses the device.
+ * ================================================================================================ */
+
+/** How strict a launch check is. */
+typedef int32_t warp_launch_mode;
+
+/** For warp_launch_check(): the mode of the process. */
+#define WARP_LAUNCH_PROCESS_MODE (-1)
+/** Nothing is looked at; the hardware decides. The default. */
+#define WARP_LAUNCH_RELAXED 0
+/** What the device may not touch is refused. What cannot be verified passes, with a warning. */
+#define WARP_LAUNCH_CHECKED 1
+/** What is not at home on the launch device is refused. */
+#define WARP_LAUNCH_STRICT 2
+
+/** What an argument of a kernel is. */
+typedef int32_t warp_launch_argument_kind;
+
+/** A warp_array, or NULL. */
+#define WARP_LAUNCH_ARRAY 0
+/** A warp_indexed_array, or NULL. */
+#define WARP_LAUNCH_INDEXED_ARRAY 1
+/** An address, or NULL. */
+#define WARP_LAUNCH_POINTER 2
+/** A struct: a list of members, each as an argument. */
+#define WARP_LAUNCH_STRUCT 3
+
+/**
+ * One argument of a kernel, or a member of one, that leads to memory. Zeroed, it is a NULL array. Later versions add fields at
+ * the end, which the stride of a list tells.
+ */
+typedef struct warp_launch_argument {
+    /** Its name, for messages, UTF-8; NULL for its place in the list. */
+    const char *name;
+    /**
+     * The array's handle, or the address; for a struct its members, a list with the stride of the arguments.
+     */
+    const void *value;
+    /** Of a struct, how many members; else 0. */
+    size_t member_count;
+    /** WARP_LAUNCH_ARRAY, _INDEXED_ARRAY, _POINTER or _STRUCT. */
+    warp_launch_argument_kind kind;
+    /** 0. */
+    uint32_t reserved;
+} warp_launch_argument;
+
+/** What a launch check found. */
+typedef struct warp_launch_report {
+    /** sizeof(warp_launch_report), set by the caller. */
+    size_t struct_size;
+    /**
+     * What was looked at and is accessible, NULL and arrays without items included. All counts are 0 when nothing was looked at.
+     */
+    uint64_t accessible;
+    /** What could not be verified. */
+    uint64_t unverified;
+    /** What is refused. */
+    uint64_t inaccessible;
+    /**
+     * The place of the first of the worst in the list of arguments; of one that is in a struct, the struct's. 0 when all is
+     * accessible.
+     */
+    uint64_t argument;
+    /** The home of its memory; NULL when that is unknown. */
+    warp_device *device;
+    /** WARP_ACCESS_ACCESSIBLE when all is, else what the worst is; 0 when nothing was looked at. */
+    warp_access access;
+    /** Why the worst is not accessible; 0 when all is. */
+    warp_access_reason reason;
+    /** Where its memory comes from. */
+    warp_memory_kind kind;
+    /** 0. */
+    uint32_t reserved;
+    /** Its name, with those of the structs around it, such as "state.positions"; cut when it is longer. */
+    char name[256];
+} warp_launch_report;
+
+/**
+ * Sets how strict launch checks are that leave it to the process. Any thread, before warp_init() too.
+ *
+ * @param mode  WARP_LAUNCH_RELAXED, _CHECKED or _STRICT.
+ * @return WARP_ERROR_INVALID_ARGUMENT for any other number; nothing changes.
+ */
+warp_status warp_launch_set_mode(warp_launch_mode mode);
+
+/**
+ * How strict launch checks are that leave it to the process. Any thread, before warp_init() too.
+ *
+ * @param out  the mode; WARP_LAUNCH_RELAXED until it is set.
+ */
+warp_status warp_launch_get_mode(warp_launch_mode *out);
+
+/**
+ * Looks whether a kernel may be launched on a device with these arguments. Launches nothing. In relaxed mode nothing is looked
+ * at, not even whether the arguments are there. NULL and arrays without items pass in every mode. What cannot be verified is
+ * warned of once for each kernel, argument and pair of devices, as far back as 1,024 warnings go. Also while something is
+ * captured. Any thread.
+ *
+ * @param device  the launch device; NULL for the default.
+ * @param kernel  the kernel's name, for messages, UTF-8; may be NULL.
+ * @param arguments  those of its arguments that lead to memory. Read during the call.
+ * @param count  how many.
+ * @param stride  bytes from one argument to the next: sizeof(warp_launch_argument).
+ * @param mode  WARP_LAUNCH_RELAXED, _CHECKED or _STRICT, or WARP_LAUNCH_PROCESS_MODE.
+ * @param report  filled as far as its struct_size goes, with what was found until the end, also when the launch is refused;
+ *     may be NULL. After other failures it is zero.
+ * @return WARP_ERROR_ACCESS_DENIED when the launch is to be left, with the first of the worst arguments in the message;
+ *     WARP_ERROR_INVALID_HANDLE, WARP_ERROR_DEVICE_LOST, WARP_ERROR_UNKNOWN_POINTER for an argument as
+ *     warp_access_get_status(); WARP_ERROR_INVALID_ARGUMENT for an unknown kind or mode, a stride that is too small, structs
+ *     that nest deeper than 16, or more than 2^20 arguments and members.
+ */
+warp_status warp_launch_check(const warp_device *device,
+                              const char *kernel,
+                              const warp_launch_argument *arguments,
+                              size_t count,
+                              size_t stride,
+                              warp_launch_mode mode,
+                              warp_launch_report *report);
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

@@ -36,7 +36,6 @@ mod handle;
 pub mod ledger;
 mod log;
 mod peer;
-mod pool;
 mod runtime;
 mod scope;
 mod stream;

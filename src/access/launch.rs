@@ -4,7 +4,7 @@ mod warned;
 
 use super::{Access, Finding, Reason, of_array, of_indexed, of_pointer};
 use crate::alloc::{Kind, Rule};
-use crate::array::{self, Array};
+use crate::array::{self, Array, PlainlyOn};
 use crate::array::indexed::IndexedArray;
 use crate::device::Device;
 use crate::error::{Error, Result, Status};
@@ -74,7 +74,7 @@ pub struct Report {
     pub unverified: u64,
     pub inaccessible: u64,
     /// The first of the worst, when it is not accessible.
-    pub worst: Option<Worst>,
+    pub worst: Option<Box<Worst>>,
 }
 
 pub struct Worst {
@@ -90,32 +90,31 @@ pub struct Worst {
 /// A check under way.
 pub struct Check<'a> {
     toucher: &'static Device,
-    kernel: &'a str,
+    plain: PlainlyOn,
+    kernel: &'a dyn Fn() -> Cow<'a, str>,
     mode: Mode,
     report: Report,
 }
 
 impl<'a> Check<'a> {
-    pub fn new(toucher: &'static Device, kernel: &'a str, mode: Mode) -> Check<'a> {
-        Check { toucher, kernel, mode, report: Report::default() }
+    pub fn new(toucher: &'static Device, kernel: &'a dyn Fn() -> Cow<'a, str>, mode: Mode) -> Check<'a> {
+        Check { toucher, plain: PlainlyOn::device(toucher), kernel, mode, report: Report::default() }
+    }
+
+    fn kernel(&self) -> Cow<'a, str> {
+        (self.kernel)()
     }
 
     /// Looks at one argument. An error for a handle that is none, or memory that is gone.
-    #[inline]
     pub fn look(&mut self, argument: &Argument<'_>) -> Result<()> {
-        // Most arguments are on the launch device, which their handle alone tells.
-        if let Value::Array(handle) = argument.value
-            && (handle == 0 || array::is_plainly_on(handle, self.toucher))
+        if let Value::Array(array) = argument.value
+            && self.plain.is(array)
         {
             self.report.accessible += 1;
             return Ok(());
         }
-        self.look_closely(argument)
-    }
-
-    fn look_closely(&mut self, argument: &Argument<'_>) -> Result<()> {
         let mut found = self.find(argument.value).map_err(|e| {
-            e.context(format_args!("kernel \"{}\", argument \"{}\"", self.kernel, (argument.path)()))
+            e.context(format_args!("kernel \"{}\", argument \"{}\"", self.kernel(), (argument.path)()))
         })?;
         let is_here = found.reason == Reason::Empty
             || found.home.is_some_and(|home| std::ptr::eq(home, self.toucher));
@@ -140,7 +139,7 @@ impl<'a> Check<'a> {
             let error = Error::new(Status::AccessDenied, self.message(argument.value, &path, &found));
             let Finding { reason, home, kind, .. } = found;
             let index = (argument.index)();
-            self.report.worst = Some(Worst { access, reason, index, path, home, kind, error });
+            self.report.worst = Some(Box::new(Worst { access, reason, index, path, home, kind, error }));
         }
         Ok(())
     }
@@ -155,7 +154,7 @@ impl<'a> Check<'a> {
     }
 
     fn message(&self, value: Value, path: &str, found: &Finding) -> String {
-        let Check { toucher, kernel, .. } = self;
+        let (toucher, kernel) = (self.toucher, self.kernel());
         let mut text = format!("kernel \"{kernel}\" on \"{}\", argument \"{path}\": ", toucher.alias());
         let at = super::alias(found.home);
         let kind = kind_text(value, found);
@@ -176,11 +175,11 @@ impl<'a> Check<'a> {
             return;
         }
         let home = found.home.map_or("", Device::alias);
-        if warned::is_new([self.kernel, path, home, self.toucher.alias()]) {
+        if warned::is_new([&self.kernel(), path, home, self.toucher.alias()]) {
             log!(
                 Warning,
                 "cannot verify cross-device access: kernel \"{}\" on \"{}\", argument \"{path}\" of {} (memory_kind={}): {}",
-                self.kernel,
+                self.kernel(),
                 self.toucher.alias(),
                 super::alias(found.home),
                 found.kind.name(),

@@ -107,11 +107,15 @@ pub fn of_device(toucher: &'static Device, other: &'static Device) -> Result<boo
     Ok(rule::judge(about(toucher), memory, answer).access() == Access::Accessible)
 }
 
+#[inline]
 fn of_block(toucher: &'static Device, block: &Block) -> Result<Finding> {
+    let (home, kind, rule) = (block.device(), block.kind(), block.rule());
+    if block.is_made_on(toucher) && rule != Rule::Mapping {
+        return Ok(Finding { reason: Reason::SameDevice, home: Some(toucher), kind, rule });
+    }
     if let Some(lost) = block.lost() {
         return Err(lost.lost_error());
     }
-    let (home, kind, rule) = (block.device(), block.kind(), block.rule());
     let reason = judge(toucher, home, rule, Subject::Ours(block))?;
     Ok(Finding { reason, home, kind, rule })
 }

@@ -348,6 +348,12 @@ impl Block {
         owner_of(&self.0)
     }
 
+    /// Whether the device is both the block's and the one in whose context it was made, and that is not known to be gone.
+    #[inline]
+    pub fn is_made_on(&self, device: &Device) -> bool {
+        self.0.device() == device.index() && self.kind() != Kind::Pinned && !device.is_lost()
+    }
+
     /// The device whose context died with the block in it.
     pub fn lost(&self) -> Option<&'static Device> {
         self.home().filter(|home| home.is_lost())

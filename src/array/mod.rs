@@ -24,7 +24,7 @@ pub use wrap::{External, wrap};
 use crate::alloc::{Kind, Rule};
 use crate::device::Device;
 use crate::error::{Result, fail};
-use crate::handle::{Entered, Handle, Hold, Object, Registry, Tag};
+use crate::handle::{Entered, Handle, Hold, MARK_MAX, Object, Registry, Tag};
 use layout::Layout;
 use std::sync::Arc;
 use storage::Storage;
@@ -62,11 +62,16 @@ pub struct Array {
 impl Object for Array {
     const TAG: Tag = Tag::Array;
 
-    /// The number of the device that its memory is at home on, counted from 1, where that alone tells that the device may
-    /// touch it: mappings are for whom they were mapped.
-    fn word(&self) -> u64 {
-        if self.rule() == Rule::Mapping { 0 } else { u64::from(self.device().index()) + 1 }
+    fn mark(&self) -> u64 {
+        if self.rule() == Rule::Mapping { 0 } else { home_mark(self.device()) }
     }
+}
+
+/// What marks arrays whose memory is at home on a device, where that alone tells that the device may touch it: mappings are for
+/// whom they were mapped. 0 for devices that are too many.
+fn home_mark(device: &Device) -> u64 {
+    let mark = u64::from(device.index()) + 1;
+    if mark > MARK_MAX { 0 } else { mark }
 }
 
 impl Array {
@@ -190,11 +195,20 @@ pub fn enter(handle: Handle) -> Result<Entered<Array>> {
     ARRAYS.enter(handle)
 }
 
-/// Whether the handle names an array whose memory is the device's own to touch. Costs a few nanoseconds, and does not look whether
-/// the memory is still there.
-#[inline(always)]
-pub fn is_plainly_on(handle: Handle, device: &Device) -> bool {
-    ARRAYS.word_named(handle) == Some(u64::from(device.index()) + 1)
+/// Tells arrays whose memory is the device's own to touch by their handles alone. That costs a few nanoseconds, and does not look
+/// whether the memory is still there.
+#[derive(Clone, Copy)]
+pub struct PlainlyOn(u64);
+
+impl PlainlyOn {
+    pub fn device(device: &Device) -> PlainlyOn {
+        PlainlyOn(home_mark(device))
+    }
+
+    #[inline(always)]
+    pub fn is(self, handle: Handle) -> bool {
+        self.0 != 0 && ARRAYS.is_marked(handle, self.0)
+    }
 }
 
 /// Makes the handle stale. The memory goes with the last array that shares it.

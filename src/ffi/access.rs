@@ -15,7 +15,7 @@ use super::indexed::{found as found_indexed, warp_indexed_array};
 use super::memory::{warp_access_rule, warp_memory_kind};
 use super::status::warp_status;
 use crate::access::{self, Access, Finding, Reason};
-use crate::array;
+use crate::array::PlainlyOn;
 use std::ffi::{CStr, c_char, c_void};
 
 /// Whether memory may be touched.
@@ -184,7 +184,7 @@ pub unsafe extern "C" fn warp_access_can(
     guard(|| {
         let out = self::out(out, "out")?;
         let device = found_device(device)?;
-        if array::is_plainly_on(handle(array), device) {
+        if PlainlyOn::device(device).is(handle(array)) {
             out.put(1);
         } else {
             out.put(u8::from(access::of_array(device, &*found_array(array)?)?.is_accessible()));

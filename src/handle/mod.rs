@@ -5,7 +5,7 @@
 
 mod registry;
 
-pub use registry::{Entered, Hold, Object, Registry};
+pub use registry::{Entered, Hold, MARK_MAX, Object, Registry};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -65,13 +65,19 @@ const fn inverse(odd: u64) -> u64 {
     x
 }
 
+static SALT: AtomicU64 = AtomicU64::new(0);
+
 /// The salt of this copy of the library; also its instance id.
+#[inline]
 pub fn salt() -> u64 {
-    static SALT: AtomicU64 = AtomicU64::new(0);
-    let salt = SALT.load(Ordering::Relaxed);
-    if salt != 0 {
-        return salt;
+    match SALT.load(Ordering::Relaxed) {
+        0 => make_salt(),
+        salt => salt,
     }
+}
+
+#[cold]
+fn make_salt() -> u64 {
     let mut random = 0u64;
     // SAFETY: writes at most the eight bytes of `random`.
     let got = unsafe { libc::getrandom((&raw mut random).cast(), 8, libc::GRND_NONBLOCK) };

@@ -17,12 +17,16 @@ use std::mem::MaybeUninit;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-// The state word of a slot: generation, live bit, retired bit, holds.
+// The state word of a slot: generation, live bit, retired bit, the object's mark, holds.
 const HOLD: u64 = 1;
 const HOLDS_MASK: u64 = (1 << 32) - 1;
+const MARK_SHIFT: u32 = 32;
+const MARK_BITS: u32 = 10;
 const RETIRED: u64 = 1 << 42;
 const LIVE: u64 = 1 << 43;
 const GENERATION_SHIFT: u32 = 44;
+
+const _: () = assert!(1u64 << (MARK_SHIFT + MARK_BITS) == RETIRED && HOLDS_MASK >> MARK_SHIFT == 0);
 
 fn generation_of(state: u64) -> u32 {
     (state >> GENERATION_SHIFT) as u32
@@ -42,10 +46,19 @@ pub trait Object: Send + Sync + 'static {
         0
     }
 
+    /// A small number of the object's, for as long as it lives: up to `MARK_MAX`, 0 for none. Whether a handle names an object
+    /// with a certain one is told without entering it.
+    fn mark(&self) -> u64 {
+        0
+    }
+
     /// Runs once, when the object is closed and no call is inside: the native part goes here. What is held
     /// by others stays readable until the last hold is gone and the value is dropped.
     fn retire(&self) {}
 }
+
+/// The largest mark.
+pub const MARK_MAX: u64 = (1 << MARK_BITS) - 1;
 
 /// What entering looks at, and the beginning of the value, is in one cache line.
 #[repr(C, align(64))]
@@ -166,13 +179,14 @@ impl<T: Object> Registry<T> {
         let Some(slot) = self.slot(index) else {
             fail!(Internal, "a slot of the table of {}s is missing", T::TAG.name());
         };
-        slot.word.store(value.word(), Ordering::Release);
+        slot.word.store(value.word(), Ordering::Relaxed);
         slot.registry.store(std::ptr::from_ref(self).cast_mut(), Ordering::Relaxed);
         slot.index.store(index, Ordering::Relaxed);
+        let mark = value.mark().min(MARK_MAX) << MARK_SHIFT;
         // SAFETY: a free slot has no value, and whoever took its index owns it until it is live.
         unsafe { (*slot.value.get()).write(value) };
         let generation = generation_of(slot.state.load(Ordering::Relaxed));
-        slot.state.store(u64::from(generation) << GENERATION_SHIFT | LIVE | HOLD, Ordering::Release);
+        slot.state.store(u64::from(generation) << GENERATION_SHIFT | LIVE | mark | HOLD, Ordering::Release);
         Ok(encode(T::TAG, index, generation))
     }
 
@@ -239,18 +253,13 @@ impl<T: Object> Registry<T> {
         self.slot(index).map_or(0, |slot| slot.word.load(Ordering::Relaxed))
     }
 
-    /// The word of the object that a handle names, without entering it; `None` when the handle names none.
+    /// Whether the handle names a live object that has this mark. Enters nothing.
     #[inline(always)]
-    pub fn word_named(&self, handle: Handle) -> Option<u64> {
-        let (index, generation) = decode(T::TAG, handle)?;
-        let slot = self.slot(index)?;
-        let is_it = |state: u64| state & LIVE != 0 && generation_of(state) == generation;
-        if !is_it(slot.state.load(Ordering::Acquire)) {
-            return None;
-        }
-        let word = slot.word.load(Ordering::Acquire);
-        // It may have been a later object's by then.
-        is_it(slot.state.load(Ordering::Relaxed)).then_some(word)
+    pub fn is_marked(&self, handle: Handle, mark: u64) -> bool {
+        const COMPARED: u64 = !(HOLDS_MASK | RETIRED);
+        let Some((index, generation)) = decode(T::TAG, handle) else { return false };
+        let wanted = u64::from(generation) << GENERATION_SHIFT | LIVE | mark << MARK_SHIFT;
+        self.slot(index).is_some_and(|slot| slot.state.load(Ordering::Acquire) & COMPARED == wanted)
     }
 
     /// Takes another hold.
