@@ -8,6 +8,7 @@
 //! - `access`: whether code on a device may touch some memory, and what a kernel is given.
 //! - `array`: items of a type in memory that views share. `copy`: filling and copying any ranges of bytes.
 //! - `alloc`: raw memory, who serves it and how it is given back. `ledger`: every live block by its address.
+//! - `pool`: memory pools, and which one a device allocates from.
 //! - `capture`: work that is recorded, and the graph that owns what was allocated meanwhile. `graph`: launching it.
 //! - `peer`: which GPU may touch whose memory.
 //! - `stream`: the order of work on a device. `event`: marks in it, and the order between streams.
@@ -36,6 +37,7 @@ mod handle;
 pub mod ledger;
 mod log;
 mod peer;
+mod pool;
 mod runtime;
 mod scope;
 mod stream;

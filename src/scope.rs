@@ -17,6 +17,8 @@ enum Before {
     Stream(u16, Option<Handle>),
     /// The thread's own choice of device.
     Device(Handle),
+    /// Whether the thread finds the pools of the device of that index on or off, if it has a say.
+    Mempool(u16, Option<bool>),
 }
 
 #[derive(Clone, Copy)]
@@ -105,6 +107,17 @@ pub fn begin_device(device: &'static Device) -> Result<Handle> {
     })
 }
 
+/// Switches the memory pools of a device on or off for the calling thread.
+pub fn begin_mempool(device: &'static Device, enabled: bool) -> Result<Handle> {
+    if enabled {
+        device.require_mempools("switching memory pools on")?;
+    }
+    begin(Before::Mempool(device.index(), device::mempool_override(device)), || {
+        device::override_mempool(device, Some(enabled));
+        Ok(())
+    })
+}
+
 /// Ends the scope that the calling thread opened last. Any other is an error and stays as it is.
 pub fn end(scope: Handle) -> Result<()> {
     let Some(number) = number_of(scope) else { return Err(handle::never(Tag::Scope, scope)) };
@@ -127,6 +140,11 @@ pub fn end(scope: Handle) -> Result<()> {
             }
         }
         Before::Device(choice) => device::restore_choice(choice),
+        Before::Mempool(index, enabled) => {
+            if let Some(device) = device::at(index) {
+                device::override_mempool(device, enabled);
+            }
+        }
     }
     Ok(())
 }

@@ -19,12 +19,21 @@ pub enum Tag {
     Event = 4,
     Scope = 5,
     Graph = 6,
+    Mempool = 7,
     IndexedArray = 8,
 }
 
 impl Tag {
-    const ALL: [Tag; 7] =
-        [Tag::Device, Tag::Stream, Tag::Array, Tag::Event, Tag::Scope, Tag::Graph, Tag::IndexedArray];
+    const ALL: [Tag; 8] = [
+        Tag::Device,
+        Tag::Stream,
+        Tag::Array,
+        Tag::Event,
+        Tag::Scope,
+        Tag::Graph,
+        Tag::Mempool,
+        Tag::IndexedArray,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -35,6 +44,7 @@ impl Tag {
             Tag::Scope => "scope",
             Tag::Graph => "graph",
             Tag::IndexedArray => "indexed array",
+            Tag::Mempool => "memory pool",
         }
     }
 
