@@ -2,11 +2,9 @@
 //! is a GPU and a context; when the context dies, so does the device.
 
 mod choice;
-mod report;
 mod table;
 
 pub use choice::{choice_of_thread, default_device, for_thread, restore_choice, set_default, set_for_thread};
-pub use report::report;
 pub use table::{
     PerDevice, all, at, build, by_alias, cuda_count, dismantle, ever_made, from_context, from_handle,
     heirs_of, mend_in_child, of_context, primary_of, remove,

@@ -14,6 +14,8 @@ pub mod stream;
 pub mod event;
 pub mod scope;
 pub mod memory;
+pub mod peer_access;
+pub mod mempool_access;
 pub mod dtype;
 pub mod array;
 pub mod view;
