@@ -104,9 +104,9 @@ impl Grant {
         format!("access of \"{}\" to {memory} of \"{}\"", self.peer.alias(), self.target.alias())
     }
 
-    /// Whether a context that it was about is gone, and it with that.
+    /// Whether a context that it was about is gone, and it with that. A pool is the GPU's, and stays.
     pub fn is_void(&self) -> bool {
-        self.target.is_lost() || self.peer.is_lost()
+        self.pool.is_none() && (self.target.is_lost() || self.peer.is_lost())
     }
 
     /// Makes the contexts that it is between.
