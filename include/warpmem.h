@@ -1418,6 +1418,188 @@ warp_status warp_statistics_get(const warp_device *device, warp_memory_kind kind
 warp_status warp_statistics_reset_peak(warp_device *device);
 
 /* ================================================================================================
+ * Peer access
+ *
+ * Whether kernels of one GPU may touch plain device memory (WARP_MEMORY_CUDA_DEVICE) of another. Memory of pools has its own
+ * access; see the next chapter. Everywhere the order is (target, peer): the target owns the memory, the peer touches it. The
+ * other direction is another matter. Access is between the contexts of the two devices, and for the whole process; it holds
+ * for memory that is there already and for all that comes. Nothing is enabled by itself.
+ *
+ * A device's access to its own memory is always enabled. With the CPU on either side there is none.
+ *
+ * Other libraries of the process enable and disable the same access. What is told is what is so at that moment, as the driver
+ * knows it; what is set to what it is already is a success and left as it was found.
+ *
+ * All functions may be called while captures go on, on whichever thread, and disturb none.
+ * ================================================================================================ */
+
+/**
+ * Whether the peer could be given access to the target's memory; says nothing about whether it has it. 1 for a device and
+ * itself, and for two contexts of one GPU; 0 with the CPU on either side.
+ *
+ * @param target  the device that owns the memory; NULL for the default.
+ * @param peer  the device that would touch it; NULL for the default.
+ * @param out  1 or 0.
+ * @return WARP_ERROR_INVALID_HANDLE, WARP_ERROR_DEVICE_LOST, WARP_ERROR_FORKED in a forked child, WARP_ERROR_DRIVER.
+ */
+warp_status warp_peer_access_is_supported(const warp_device *target, const warp_device *peer, uint8_t *out);
+
+/**
+ * Asks the driver whether kernels of the peer may touch the target's plain memory now, whoever enabled that. Changes nothing
+ * and makes no context: a GPU whose context nobody holds has no access and gives none. The first question about a context
+ * takes a byte of plain memory there to ask about, and keeps it, since to free it would wait for all work of the GPU.
+ *
+ * @param target  the device that owns the memory; NULL for the default.
+ * @param peer  the device that touches it; NULL for the default.
+ * @param out  1 or 0; 1 for a device and itself, 0 with the CPU on either side.
+ * @return WARP_ERROR_INVALID_HANDLE, WARP_ERROR_DEVICE_LOST, WARP_ERROR_OUT_OF_MEMORY, WARP_ERROR_FORKED in a forked child,
+ *     WARP_ERROR_DRIVER.
+ */
+warp_status warp_peer_access_query_enabled(const warp_device *target, const warp_device *peer, uint8_t *out);
+
+/**
+ * Lets kernels of the peer touch the target's plain memory, or no longer, for the whole process. To enable makes the
+ * contexts of both. To disable waits for the work that the streams of both devices have so far, as far as this library knows
+ * the streams; one that is being captured is not waited for. To disable what is not enabled, what cannot be enabled, or
+ * anything with the CPU, does nothing, and so does whatever is asked of a device and itself.
+ *
+ * A GPU can have eight peers, as a rule; those of other libraries count too.
+ *
+ * @param target  the device that owns the memory; NULL for the default.
+ * @param peer  the device that touches it; NULL for the default.
+ * @param enabled  nonzero to enable, 0 to disable.
+ * @return WARP_ERROR_INVALID_ARGUMENT to enable with the CPU on either side; WARP_ERROR_NOT_SUPPORTED to enable for GPUs that
+ *     cannot be peers, or for two contexts of one GPU, which the driver refuses; WARP_ERROR_PEER_LIMIT when one of the two has
+ *     as many peers as it can have; WARP_ERROR_BUSY when an open scope keeps the opposite; WARP_ERROR_DEVICE_LOST,
+ *     WARP_ERROR_OUT_OF_MEMORY, WARP_ERROR_FORKED in a forked child, WARP_ERROR_DRIVER. All is as before then.
+ */
+warp_status warp_peer_access_set_enabled(warp_device *target, warp_device *peer, uint8_t enabled);
+
+/**
+ * As warp_peer_access_set_enabled() for many peers: for all of them or for none. What can be refused is refused before
+ * anything is changed; when the driver refuses a pair, those before it are put back.
+ *
+ * @param target  the device that owns the memory; NULL for the default.
+ * @param peers  the devices that touch it, NULL among them for the default; NULL, with a count of 0, for every other GPU
+ *     that can be a peer of the target.
+ * @param count  how many.
+ * @param enabled  nonzero to enable, 0 to disable.
+ * @return as warp_peer_access_set_enabled(), with the pair in the message; WARP_ERROR_INVALID_ARGUMENT also when peers is NULL
+ *     and count is not 0.
+ */
+warp_status warp_peer_access_set_enabled_for(warp_device *target,
+                                             warp_device *const *peers,
+                                             size_t count,
+                                             uint8_t enabled);
+
+/**
+ * Keeps peer access enabled, or disabled, until the scope ends; then what was before is so again. Unlike other scopes it is
+ * for the whole process. Scopes of any threads that want the same are one: the first remembers what it finds, and the end
+ * of the last puts that back. While one is open the opposite is refused, to scopes and to
+ * warp_peer_access_set_enabled(). It has its place among the scopes of its thread, which ends it; when a thread ends with it
+ * open, it stays so until the library is shut down, which puts back what it found.
+ *
+ * The end may wait for work, as to disable does. It is an error of warp_scope_end() when what was found cannot be put back;
+ * the scope is over all the same. When the context of one of the two is gone by then, nothing is put back.
+ *
+ * @param target  the device that owns the memory; NULL for the default.
+ * @param peer  the device that touches it; NULL for the default.
+ * @param enabled  nonzero to enable, 0 to disable.
+ * @param out  the scope, to be ended with warp_scope_end().
+ * @return as warp_peer_access_set_enabled(); WARP_ERROR_NOT_SUPPORTED also when the thread has 64 scopes open.
+ */
+warp_status warp_scope_begin_peer_access(warp_device *target,
+                                         warp_device *peer,
+                                         uint8_t enabled,
+                                         warp_scope **out);
+
+/* ================================================================================================
+ * Pool access
+ *
+ * Whether kernels of one GPU may touch memory that comes from a pool of another (WARP_MEMORY_CUDA_MEMPOOL). What was said of
+ * peer access is so here too, with what is else:
+ *
+ * Peer access says nothing of pools, nor pool access of plain memory. It is the GPU's, in whichever context, needs none to be
+ * made, and has no limit but that the two could be peers. The target must have pools, the peer need not. Devices name the
+ * target's pool in use: what other pools of the target give is not covered.
+ * ================================================================================================ */
+
+/**
+ * Whether the peer could be given access to the target's pools; says nothing about whether it has it. The target must have
+ * pools, and the two be such as could be peers. 1 for a device and itself when it has pools; 0 with the CPU on either side.
+ *
+ * @param target  the device that owns the memory; NULL for the default.
+ * @param peer  the device that would touch it; NULL for the default.
+ * @param out  1 or 0.
+ * @return WARP_ERROR_INVALID_HANDLE, WARP_ERROR_DEVICE_LOST, WARP_ERROR_FORKED in a forked child, WARP_ERROR_DRIVER.
+ */
+warp_status warp_mempool_access_is_supported(const warp_device *target,
+                                             const warp_device *peer,
+                                             uint8_t *out);
+
+/**
+ * Asks the driver whether kernels of the peer may touch what comes from the target's pool in use now, whoever enabled that.
+ * Changes nothing and needs no context.
+ *
+ * @param target  the device that owns the memory; NULL for the default.
+ * @param peer  the device that touches it; NULL for the default.
+ * @param out  1 or 0; for a device and itself 1 when it has pools, 0 with the CPU on either side.
+ * @return WARP_ERROR_INVALID_HANDLE, WARP_ERROR_DEVICE_LOST, WARP_ERROR_FORKED in a forked child, WARP_ERROR_DRIVER.
+ */
+warp_status warp_mempool_access_query_enabled(const warp_device *target,
+                                              const warp_device *peer,
+                                              uint8_t *out);
+
+/**
+ * Lets kernels of the peer touch what comes from the target's pool in use, or no longer, for the whole process: what the pool
+ * gave already, and what it will give. Memory of graphs keeps the access that there was at its capture. To disable waits
+ * for the work that the streams of both GPUs have so far, as far as this library knows the streams; one that is being
+ * captured is not waited for. To disable what is not enabled, what cannot be enabled, or anything with the CPU, does nothing,
+ * and so does whatever is asked of a GPU and itself.
+ *
+ * @param target  the device that owns the memory; NULL for the default.
+ * @param peer  the device that touches it; NULL for the default.
+ * @param enabled  nonzero to enable, 0 to disable.
+ * @return WARP_ERROR_INVALID_ARGUMENT to enable with the CPU on either side; WARP_ERROR_NOT_SUPPORTED to enable when the target
+ *     has no pools, or for GPUs that cannot be peers; WARP_ERROR_BUSY when an open scope keeps the opposite;
+ *     WARP_ERROR_DEVICE_LOST, WARP_ERROR_FORKED in a forked child, WARP_ERROR_DRIVER. All is as before then.
+ */
+warp_status warp_mempool_access_set_enabled(warp_device *target, warp_device *peer, uint8_t enabled);
+
+/**
+ * As warp_mempool_access_set_enabled() for many peers: for all of them or for none. What can be refused is refused before
+ * anything is changed; when the driver refuses a pair, those before it are put back. The driver is asked for each pair alone,
+ * and never about the target itself.
+ *
+ * @param target  the device that owns the memory; NULL for the default.
+ * @param peers  the devices that touch it, NULL among them for the default; NULL, with a count of 0, for every other GPU
+ *     that could be a peer of the target.
+ * @param count  how many.
+ * @param enabled  nonzero to enable, 0 to disable.
+ * @return as warp_mempool_access_set_enabled(), with the pair in the message; WARP_ERROR_INVALID_ARGUMENT also when peers is
+ *     NULL and count is not 0.
+ */
+warp_status warp_mempool_access_set_enabled_for(warp_device *target,
+                                                warp_device *const *peers,
+                                                size_t count,
+                                                uint8_t enabled);
+
+/**
+ * Keeps pool access enabled, or disabled, until the scope ends, in all as warp_scope_begin_peer_access() does with peer
+ * access. It is about the pool that is in use when it begins, also when another is used later.
+ *
+ * @param target  the device that owns the memory; NULL for the default.
+ * @param peer  the device that touches it; NULL for the default.
+ * @param enabled  nonzero to enable, 0 to disable.
+ * @param out  the scope, to be ended with warp_scope_end().
+ * @return as warp_mempool_access_set_enabled(); WARP_ERROR_NOT_SUPPORTED also when the thread has 64 scopes open.
+ */
+warp_status warp_scope_begin_mempool_access(warp_device *target,
+                                            warp_device *peer,
+                                            uint8_t enabled,
+                                            warp_scope **out);
+
+/* ================================================================================================
  * Types of items
  *
  * What one item of an array is, in the terms of DLPack: a code, the bits of one lane, the lanes. Every item is a whole

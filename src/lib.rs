@@ -12,7 +12,8 @@
 //! - `capture`: work that is recorded, and the graph that owns what was allocated meanwhile. `graph`: launching it.
 //! - `peer`: which GPU may touch whose memory.
 //! - `stream`: the order of work on a device. `event`: marks in it, and the order between streams.
-//! - `device`: the CPU, the GPUs and their contexts. `scope`: what a thread changes until it puts it back.
+//! - `device`: the CPU, the GPUs and their contexts. `report`: what was found at the start.
+//! - `scope`: what a thread changes until it puts it back.
 //! - `driver`: the only room that knows CUDA.
 //!
 //! What all of them stand on: `runtime` the life of the library in a process, `handle` what callers name objects
@@ -38,6 +39,7 @@ pub mod ledger;
 mod log;
 mod peer;
 mod pool;
+mod report;
 mod runtime;
 mod scope;
 mod stream;

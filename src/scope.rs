@@ -6,6 +6,7 @@
 use crate::device::{self, Device};
 use crate::error::{Result, fail};
 use crate::handle::{self, Handle, Tag};
+use crate::peer::{self, Memory};
 use crate::stream;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +20,8 @@ enum Before {
     Device(Handle),
     /// Whether the thread finds the pools of the device of that index on or off, if it has a say.
     Mempool(u16, Option<bool>),
+    /// Access of one GPU to memory of another, which the whole process has: what was before is kept beside it.
+    Access,
 }
 
 #[derive(Clone, Copy)]
@@ -85,9 +88,14 @@ fn number_of(scope: Handle) -> Option<u64> {
 /// Opens a scope around what `enter` changes, which may fail and then has changed nothing. Its messages reach code that
 /// may open scopes too.
 fn begin(before: Before, enter: impl FnOnce() -> Result<()>) -> Result<Handle> {
+    begin_numbered(before, |_| enter())
+}
+
+/// As `begin`, for what is known elsewhere by the scope's number.
+fn begin_numbered(before: Before, enter: impl FnOnce(u64) -> Result<()>) -> Result<Handle> {
     let number = LAST.fetch_add(1, Ordering::AcqRel) + 1;
     STACK.with_borrow_mut(|stack| stack.push(Open { number, before }))?;
-    enter().inspect_err(|_| {
+    enter(number).inspect_err(|_| {
         STACK.with_borrow_mut(|stack| stack.inside(number).map(|inside| stack.take(inside)));
     })?;
     Ok(name(number))
@@ -118,6 +126,16 @@ pub fn begin_mempool(device: &'static Device, enabled: bool) -> Result<Handle> {
     })
 }
 
+/// Keeps a device's access to another's memory as it is wanted, for the whole process.
+pub fn begin_access(
+    memory: Memory,
+    target: &'static Device,
+    peer: &'static Device,
+    enabled: bool,
+) -> Result<Handle> {
+    begin_numbered(Before::Access, |number| peer::begin(number, memory, target, peer, enabled))
+}
+
 /// Ends the scope that the calling thread opened last. Any other is an error and stays as it is.
 pub fn end(scope: Handle) -> Result<()> {
     let Some(number) = number_of(scope) else { return Err(handle::never(Tag::Scope, scope)) };
@@ -145,6 +163,7 @@ pub fn end(scope: Handle) -> Result<()> {
                 device::override_mempool(device, enabled);
             }
         }
+        Before::Access => return peer::end(number),
     }
     Ok(())
 }

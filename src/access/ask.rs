@@ -17,7 +17,10 @@ use crate::{peer, pool, runtime};
 pub enum Subject<'a> {
     Ours(&'a Block),
     /// Somebody else's; its pool, where it has one.
-    Foreign { address: u64, pool: Option<RawPool> },
+    Foreign {
+        address: u64,
+        pool: Option<RawPool>,
+    },
 }
 
 impl Subject<'_> {
@@ -135,4 +138,3 @@ fn graph(driver: &'static Driver, toucher: &'static Device, subject: Subject<'_>
         }
     }
 }
-

@@ -4,8 +4,8 @@ mod warned;
 
 use super::{Access, Finding, Reason, of_array, of_indexed, of_pointer};
 use crate::alloc::{Kind, Rule};
-use crate::array::{self, Array, PlainlyOn};
 use crate::array::indexed::IndexedArray;
+use crate::array::{self, Array, PlainlyOn};
 use crate::device::Device;
 use crate::error::{Error, Result, Status};
 use crate::handle::Handle;
@@ -116,8 +116,8 @@ impl<'a> Check<'a> {
         let mut found = self.find(argument.value).map_err(|e| {
             e.context(format_args!("kernel \"{}\", argument \"{}\"", self.kernel(), (argument.path)()))
         })?;
-        let is_here = found.reason == Reason::Empty
-            || found.home.is_some_and(|home| std::ptr::eq(home, self.toucher));
+        let is_here =
+            found.reason == Reason::Empty || found.home.is_some_and(|home| std::ptr::eq(home, self.toucher));
         if self.mode == Mode::Strict && !is_here {
             found.reason = Reason::NotOnLaunchDevice;
         }

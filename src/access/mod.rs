@@ -58,7 +58,12 @@ pub fn of_array(toucher: &'static Device, array: &Array) -> Result<Finding> {
     }
     // Nobody but its maker knows what it is: ordinary host memory, which was wrapped on a device that reaches that.
     let (kind, rule) = (array.kind(), array.rule());
-    let reason = judge(toucher, Some(array.device()), rule, Subject::Foreign { address: array.address(), pool: None })?;
+    let reason = judge(
+        toucher,
+        Some(array.device()),
+        rule,
+        Subject::Foreign { address: array.address(), pool: None },
+    )?;
     Ok(Finding { reason, home: Some(array.device()), kind, rule })
 }
 
@@ -91,7 +96,7 @@ pub fn of_pointer(toucher: &'static Device, address: u64) -> Result<Finding> {
 
 /// Whether code on one device may touch what default requests on the other are served with.
 pub fn of_device(toucher: &'static Device, other: &'static Device) -> Result<bool> {
-    let rule = Rule::of_kind(alloc::kind_for(other, None)?);
+    let rule = Rule::of_kind(alloc::kind_for(other, None, None)?);
     let memory = memory(toucher, Some(other), rule);
     let answer = match rule::question(about(toucher), memory) {
         None => Answer::No,
@@ -238,6 +243,7 @@ impl Finding {
 
 /// Every device whose context is of the same GPU, itself first.
 fn contexts_of(gpu: &'static Device) -> impl Iterator<Item = &'static Device> {
-    let others = device::all().into_iter().filter(|device| device.is_cuda() && device.ordinal() == gpu.ordinal());
+    let others =
+        device::all().into_iter().filter(|device| device.is_cuda() && device.ordinal() == gpu.ordinal());
     std::iter::once(gpu).chain(others.filter(|device| !std::ptr::eq(*device, gpu)))
 }

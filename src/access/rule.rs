@@ -245,14 +245,8 @@ mod tests {
     const BOOLS: [bool; 2] = [false, true];
     const PLACES: [Place; 5] =
         [Place::SameDevice, Place::SameGpu, Place::OtherGpu, Place::Host, Place::Unknown];
-    const ANSWERS: [Answer; 6] = [
-        Answer::Yes,
-        Answer::No,
-        Answer::Never,
-        Answer::NotByPeers,
-        Answer::ReadOnly,
-        Answer::Silence,
-    ];
+    const ANSWERS: [Answer; 6] =
+        [Answer::Yes, Answer::No, Answer::Never, Answer::NotByPeers, Answer::ReadOnly, Answer::Silence];
 
     /// One line of the table that the function is held to. Read from the top, the first that matches counts; what a line says
     /// nothing of is written as `None`.
@@ -385,7 +379,8 @@ mod tests {
             }
         }
         assert_eq!(combinations, 16 * 8 * PLACES.len() * Rule::ALL.len() * ANSWERS.len());
-        let idle: Vec<_> = met.iter().enumerate().filter(|(_, times)| **times == 0).map(|(at, _)| at).collect();
+        let idle: Vec<_> =
+            met.iter().enumerate().filter(|(_, times)| **times == 0).map(|(at, _)| at).collect();
         assert!(idle.is_empty(), "rows {idle:?} of the table are never met");
     }
 

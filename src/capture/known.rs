@@ -90,8 +90,7 @@ pub fn recording(device: &Device) -> Option<Entered<Graph>> {
         return None;
     }
     let mark = stream::thread_mark();
-    let mine: Vec<_> =
-        OPEN.read().iter().filter(|open| open.thread == mark).map(|open| open.graph).collect();
+    let mine: Vec<_> = OPEN.read().iter().filter(|open| open.thread == mark).map(|open| open.graph).collect();
     let is_there = |graph: &Entered<Graph>| !graph.is_paused() && std::ptr::eq(graph.device(), device);
     mine.into_iter().filter_map(|graph| GRAPHS.enter(graph).ok()).find(is_there)
 }

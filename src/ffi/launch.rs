@@ -168,7 +168,9 @@ pub unsafe extern "C" fn warp_launch_check(
         list.require_whole()?;
         // Most launches are given arrays of the launch device, which their handles alone tell.
         let plain = PlainlyOn::device(device);
-        if report.is_none() && (0..count).all(|place| list.array_at(place).is_some_and(|array| plain.is(array))) {
+        if report.is_none()
+            && (0..count).all(|place| list.array_at(place).is_some_and(|array| plain.is(array)))
+        {
             return Ok(());
         }
         let kernel = || text(kernel).unwrap_or_default().to_string_lossy();

@@ -6,7 +6,9 @@
 use super::boundary::{Grows, flags, guard, optional_out, options, out, put_text, text};
 use super::status::warp_status;
 use crate::error::{Result, fail};
-use crate::{access, alloc, array, capture, device, event, handle, log, pool, runtime, stream, thread};
+use crate::{
+    access, alloc, array, capture, device, event, handle, log, peer, pool, report, runtime, stream, thread,
+};
 use std::ffi::{c_char, c_void};
 
 /// How grave a message is. A callback is given its level and everything graver.
@@ -91,6 +93,7 @@ pub unsafe extern "C" fn warp_init(
             // Before the tables, so that what is odd about a device can be told.
             let _ = set_log();
             device::build();
+            report::warn();
             log::log!(Info, "warpmem {} found {} GPUs", env!("CARGO_PKG_VERSION"), device::cuda_count());
         };
         let late = runtime::init(&start, runtime::Hooks { build_tables, mend_in_child })?;
@@ -130,6 +133,7 @@ pub extern "C" fn warp_shutdown() -> warp_status {
         let mut arrays = None;
         let outcome = runtime::shutdown(|| {
             arrays = Some((array::indexed::close_all(), array::close_all()));
+            peer::dismantle();
             capture::dismantle();
             event::dismantle();
             stream::dismantle();
@@ -240,7 +244,7 @@ pub unsafe extern "C" fn warp_library_get_report(
     guard(|| {
         let needed = optional_out(out_needed);
         put_text("", buffer, capacity, None)?;
-        put_text(&device::report()?, buffer, capacity, needed)
+        put_text(&report::report()?, buffer, capacity, needed)
     })
 }
 

@@ -15,6 +15,8 @@ pub mod event;
 pub mod scope;
 pub mod mempool;
 pub mod memory;
+pub mod peer_access;
+pub mod mempool_access;
 pub mod dtype;
 pub mod array;
 pub mod view;

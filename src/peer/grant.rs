@@ -104,9 +104,9 @@ impl Grant {
         format!("access of \"{}\" to {memory} of \"{}\"", self.peer.alias(), self.target.alias())
     }
 
-    /// Whether a context that it was about is gone, and it with that.
+    /// Whether a context that it was about is gone, and it with that. A pool is the GPU's, and stays.
     pub fn is_void(&self) -> bool {
-        self.target.is_lost() || self.peer.is_lost()
+        self.pool.is_none() && (self.target.is_lost() || self.peer.is_lost())
     }
 
     /// Makes the contexts that it is between.
@@ -152,13 +152,16 @@ impl Grant {
     fn enable(&self, driver: &'static Driver) -> Result<bool> {
         let target = self.target.context(driver)?;
         let _entered = self.peer.enter_relaxed(driver)?;
-        match driver.enable_peer(target) {
-            Ok(()) => Ok(true),
+        let changed = match driver.enable_peer(target) {
+            Ok(()) => true,
             // By other code, or by an earlier call.
-            Err(f) if f.is_peer_enabled_already() => Ok(false),
-            Err(f) if f.is_peer_limit() => Err(self.at_the_limit(driver, f)),
-            Err(f) => Err(self.failed(driver, f)),
-        }
+            Err(f) if f.is_peer_enabled_already() => false,
+            Err(f) if f.is_peer_limit() => return Err(self.at_the_limit(driver, f)),
+            Err(f) => return Err(self.failed(driver, f)),
+        };
+        // From now on captures begin with the answer, since nothing is to be made for the question any more.
+        let _ = self.is_given(driver);
+        Ok(changed)
     }
 
     fn disable(&self, driver: &'static Driver) -> Result<bool> {

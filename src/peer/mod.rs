@@ -18,6 +18,7 @@ pub use snapshot::{Snapshot, snapshot};
 use crate::device::Device;
 use crate::driver::{Driver, RawPool};
 use crate::error::Result;
+use crate::pool;
 use crate::runtime;
 
 /// Whether the peer could be given access to the target's plain memory. Legal in captures.
@@ -44,10 +45,18 @@ pub fn can_be_enabled(driver: &Driver, memory: Memory, target: &Device, peer: &D
 
 /// Whether the peer may touch the target's plain memory now.
 pub fn is_enabled(driver: &Driver, target: &Device, peer: &Device) -> Result<bool> {
+    ask_plain(driver, target, peer, true).map(|answer| answer.unwrap_or(false))
+}
+
+/// As `is_enabled`; `None` when memory would have to be made for the question, and that is not wanted.
+fn ask_plain(driver: &Driver, target: &Device, peer: &Device, make: bool) -> Result<Option<bool>> {
     if std::ptr::eq(target, peer) {
-        return Ok(target.is_cuda());
+        return Ok(Some(target.is_cuda()));
     }
-    Ok(supports(driver, target, peer)? && plain::is_enabled(driver, target, peer)?)
+    if !supports(driver, target, peer)? {
+        return Ok(Some(false));
+    }
+    plain::is_enabled(driver, target, peer, make)
 }
 
 /// Whether the peer may touch what comes from the target's pool in use now.
@@ -77,8 +86,8 @@ pub fn reaches(driver: &Driver, memory: Memory, target: &Device, peer: &Device) 
 
 /// The pool that allocations of the device name, or would name; a question does not decide that.
 fn pool_of(driver: &Driver, device: &Device) -> Result<RawPool> {
-    match device.pool_in_use() {
-        Some(pool) => Ok(pool),
+    match pool::in_use(device) {
+        Some(pool) => Ok(pool.native()),
         None => driver.current_pool(device.facts().device).map_err(|f| device.error(driver, f)),
     }
 }

@@ -44,33 +44,39 @@ struct Probe {
     address: u64,
 }
 
-/// Kept, since the driver's free would wait for all work of the context; it goes with that. A block of the caller's would
-/// do as well, but may be freed while it is asked about, and finding one may mean a walk through all that there are.
+/// Made at the first question and kept, since the driver's free would wait for all work of the context; it goes with that. A
+/// block of the caller's would do as well, but may be freed while it is asked about, and finding one may mean a walk through
+/// all that there are.
 static PROBES: PerDevice<Mutex<Option<Probe>>> = PerDevice::new();
 
-/// The address of plain memory of the device's context. The thread's capture mode is relaxed.
-fn probe(driver: &Driver, device: &Device, context: RawContext) -> Result<u64> {
-    let failed = |f| device.error(driver, f).context("a byte to ask about");
+/// The address of plain memory of the device's context, `None` when there is none yet and none is to be made. The thread's
+/// capture mode is relaxed.
+fn probe(driver: &Driver, device: &Device, context: RawContext, make: bool) -> Result<Option<u64>> {
+    let failed = |f| device.error(driver, f).context("a byte of plain memory to ask about");
     let id = driver.context_id(context).map_err(failed)?;
+    // A lost device is told of when the lock is free.
     log::after(|| {
         let mut probe = PROBES.get_or_make(device, Mutex::default).lock();
         if let Some(known) = probe.as_ref().filter(|known| known.context_id == id) {
-            return Ok(known.address);
+            return Ok(Some(known.address));
+        }
+        if !make {
+            return Ok(None);
         }
         let _current = driver.enter(context).map_err(failed)?;
         let address = driver.alloc_device(1).map_err(failed)?;
         *probe = Some(Probe { context_id: id, address });
-        Ok(address)
+        Ok(Some(address))
     })
 }
 
-/// Whether the peer's context may touch plain memory of the target's. Contexts that nobody holds have no access.
-pub fn is_enabled(driver: &Driver, target: &Device, peer: &Device) -> Result<bool> {
+/// Whether the peer's context may touch plain memory of the target's. Contexts that nobody holds have no access. `None` when
+/// there is nothing of the target's yet to ask about, and nothing is to be made.
+pub fn is_enabled(driver: &Driver, target: &Device, peer: &Device, make: bool) -> Result<Option<bool>> {
     let _relaxed = driver.relax_capture().map_err(|f| peer.error(driver, f))?;
-    match Existing::of(driver, target)? {
-        Some(owner) => is_address_reached(driver, peer, probe(driver, target, owner.context)?),
-        None => Ok(false),
-    }
+    let Some(owner) = Existing::of(driver, target)? else { return Ok(Some(false)) };
+    let Some(address) = probe(driver, target, owner.context, make)? else { return Ok(None) };
+    is_address_reached(driver, peer, address).map(Some)
 }
 
 /// Whether an address has a meaning in the device's context; in one that nobody holds it has none.

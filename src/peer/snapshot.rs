@@ -1,30 +1,37 @@
-//! What a GPU reached at one moment. A graph keeps that of its capture's begin: while it goes on nobody asks the driver.
+//! What a GPU reached at one moment. A graph keeps that of its capture's begin, by which it is judged until the end.
 
-use super::{is_enabled, pool_is_enabled};
+use super::{ask_plain, is_enabled, pool_is_enabled};
 use crate::device::{self, Device};
 use crate::driver::Driver;
+use crate::runtime;
+use std::sync::OnceLock;
 
-/// Which devices' memory a device reached; one that could not be asked, or has no context, it did not.
-#[derive(Debug, Default)]
+/// Which devices' memory a device reached. One that could not be asked it did not.
 pub struct Snapshot {
+    accessing: &'static Device,
     reached: Vec<Reached>,
 }
 
-#[derive(Debug, Clone, Copy)]
 struct Reached {
-    target: u16,
-    plain: bool,
+    target: &'static Device,
+    /// Not known as long as nobody in the process was interested: a capture makes no memory only to be asked about.
+    plain: OnceLock<bool>,
     pool: bool,
 }
 
 impl Snapshot {
     fn of(&self, target: u16) -> Option<&Reached> {
-        self.reached.iter().find(|reached| reached.target == target)
+        self.reached.iter().find(|reached| reached.target.index() == target)
     }
 
-    /// Whether it reached plain memory of the device of that index.
+    /// Whether it reached plain memory of the device of that index. What is asked for the first time now is as it is now.
     pub fn peer(&self, target: u16) -> bool {
-        self.of(target).is_some_and(|reached| reached.plain)
+        let Some(reached) = self.of(target) else { return false };
+        if let Some(known) = reached.plain.get() {
+            return *known;
+        }
+        let answer = runtime::driver().and_then(|driver| is_enabled(driver, reached.target, self.accessing));
+        answer.is_ok_and(|answer| *reached.plain.get_or_init(|| answer))
     }
 
     /// Whether it reached what comes from the pool in use of the device of that index.
@@ -35,15 +42,17 @@ impl Snapshot {
 
 /// What the device reaches now. Asks the driver of other devices only.
 pub fn snapshot(driver: &Driver, accessing: &'static Device) -> Snapshot {
-    let ask = |target: &'static Device| Reached {
-        target: target.index(),
-        plain: is_enabled(driver, target, accessing).unwrap_or(false),
-        pool: pool_is_enabled(driver, target, accessing).unwrap_or(false),
+    let ask = |target: &'static Device| {
+        let plain = OnceLock::new();
+        if let Ok(Some(answer)) = ask_plain(driver, target, accessing, false) {
+            let _ = plain.set(answer);
+        }
+        Reached { target, plain, pool: pool_is_enabled(driver, target, accessing).unwrap_or(false) }
     };
     let mut reached: Vec<_> = device::all().into_iter().filter(|device| device.is_cuda()).map(ask).collect();
     // Its own memory it reaches also when it was taken out of the list.
-    if !reached.iter().any(|reached| reached.target == accessing.index()) {
+    if !reached.iter().any(|reached| std::ptr::eq(reached.target, accessing)) {
         reached.push(ask(accessing));
     }
-    Snapshot { reached }
+    Snapshot { accessing, reached }
 }

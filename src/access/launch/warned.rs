@@ -57,7 +57,9 @@ mod tests {
         let first = ["kernel0", "a", "", "cuda:0"];
         assert!(warned.is_new(first));
         assert!(!warned.is_new(first));
-        for differs in [["k", "a", "", "cuda:0"], ["kernel0", "b", "", "cuda:0"], ["kernel0", "a", "cuda:1", "cuda:0"]] {
+        for differs in
+            [["k", "a", "", "cuda:0"], ["kernel0", "b", "", "cuda:0"], ["kernel0", "a", "cuda:1", "cuda:0"]]
+        {
             assert!(warned.is_new(differs));
         }
         for name in &names[1..] {

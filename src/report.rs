@@ -1,16 +1,17 @@
-//! The startup report, in the reference's format.
+//! The startup report, in the reference's format, and what is warned of at init.
 
-use super::Device;
-use crate::driver::{Driver, show_version};
+use crate::device::{self, Device};
+use crate::driver::show_version;
 use crate::error::Result;
-use crate::runtime;
+use crate::log::log;
+use crate::{peer, runtime};
 use std::fmt::Write;
 
 /// The report as text: the first line, the driver, the devices, and how they reach each other. Makes no
 /// context: a GPU's memory size is known without one.
 pub fn report() -> Result<String> {
     runtime::require_live()?;
-    let devices = super::all();
+    let devices = device::all();
     let mut text = format!("warpmem {} initialized:\n", env!("CARGO_PKG_VERSION"));
     match runtime::opened_driver() {
         Some(driver) if runtime::has_gpus() => {
@@ -26,12 +27,33 @@ pub fn report() -> Result<String> {
         let _ = writeln!(text, "     {quoted:<10} : {}", describe(device));
     }
     let gpus: Vec<_> = devices.into_iter().filter(|d| d.is_cuda()).collect();
-    if gpus.len() > 1
-        && let Ok(driver) = runtime::driver()
-    {
-        peers(&mut text, driver, &gpus);
+    if gpus.len() > 1 && runtime::driver().is_ok() {
+        peers(&mut text, &gpus);
     }
     Ok(text)
+}
+
+/// Tells which GPUs lack what programs count on.
+pub fn warn() {
+    let gpus: Vec<_> = device::all().into_iter().filter(|device| device.is_cuda()).collect();
+    let lacking = |has: fn(&Device) -> bool| {
+        let lacking = gpus.iter().filter(|device| !has(device));
+        lacking.map(|device| format!("\"{}\"", device.alias())).collect::<Vec<_>>().join(", ")
+    };
+    let uva = lacking(|device| device.facts().unified_addressing);
+    if !uva.is_empty() {
+        log!(
+            Warning,
+            "Support for Unified Virtual Addressing (UVA) was not detected on devices [{uva}]: addresses there do not tell whose memory they are, and cannot be used on other devices"
+        );
+    }
+    let pools = lacking(|device| device.facts().memory_pools);
+    if !pools.is_empty() {
+        log!(
+            Warning,
+            "Support for stream-ordered memory pools was not detected on devices [{pools}]: memory cannot be allocated there in CUDA graphs, and allocations are slower; is the UVM driver enabled?"
+        );
+    }
 }
 
 fn describe(device: &Device) -> String {
@@ -52,15 +74,12 @@ fn describe(device: &Device) -> String {
     format!("\"{}\" ({gib:.0} GiB, sm_{}, {pools})", facts.name, 10 * major + minor)
 }
 
-fn peers(text: &mut String, driver: &Driver, gpus: &[&'static Device]) {
+fn peers(text: &mut String, gpus: &[&'static Device]) {
     text.push_str("   CUDA peer access:\n");
-    // A device reaches its own memory from every context of it.
-    let reaches = |target: &Device, peer: &Device| {
-        target.ordinal() == peer.ordinal()
-            || driver.can_access_peer(peer.facts().device, target.facts().device).unwrap_or(false)
-    };
-    let matrix: Vec<Vec<bool>> =
-        gpus.iter().map(|target| gpus.iter().map(|peer| reaches(target, peer)).collect()).collect();
+    let matrix: Vec<Vec<bool>> = gpus
+        .iter()
+        .map(|target| gpus.iter().map(|other| peer::is_supported(target, other)).collect())
+        .collect();
     let mut pairs = matrix
         .iter()
         .enumerate()
