@@ -149,6 +149,14 @@ impl Session {
         Session::new("warpsim")
     }
 
+    /// Puts what is said of a fault into the log.
+    fn told(&mut self, heard: Result<(), (Code, String)>) -> Result<(), Code> {
+        heard.map_err(|(code, text)| {
+            self.note = Some(text.into());
+            code
+        })
+    }
+
     /// Runs `body` without the lock. Host functions and faults happen here.
     pub fn unlocked<R>(&mut self, body: impl FnOnce() -> R) -> R {
         self.guard = None;
@@ -198,7 +206,11 @@ pub fn call<const N: usize>(
         let mut session = Session::new(entry.name);
         let result = admit(entry, &mut session).and_then(|()| {
             session.tick();
-            body(&mut session)
+            let heard = session.hear(entry.name);
+            session.told(heard)?;
+            body(&mut session)?;
+            let heard = session.hear_after(entry.name);
+            session.told(heard)
         });
         session.run_destructors();
         let code = result.err().unwrap_or(codes::SUCCESS);
@@ -256,6 +268,11 @@ impl<T> Out<T> {
     /// The same address for another type.
     pub fn cast<U>(self) -> Out<U> {
         Out(self.0.cast())
+    }
+
+    /// An address that the caller left in memory.
+    pub fn at(address: u64) -> Out<T> {
+        Out(address as usize as *mut T)
     }
 
     /// A null parameter of our own.
@@ -319,6 +336,16 @@ impl<T: Copy> Out<T> {
 pub struct In<T>(*const T);
 
 impl<T: Copy> In<T> {
+    /// An address that the caller left in memory.
+    pub fn at(address: u64) -> In<T> {
+        In(address as usize as *const T)
+    }
+
+    /// The place so many bytes further on.
+    pub fn past(self, bytes: u64) -> In<T> {
+        In(self.0.wrapping_byte_add(bytes as usize))
+    }
+
     /// A null parameter of our own.
     pub const fn none() -> In<T> {
         In(ptr::null())

@@ -10,6 +10,7 @@ pub mod copy;
 pub mod device;
 pub mod event;
 pub mod fill;
+pub mod function;
 pub mod graph;
 pub mod host;
 pub mod init;
