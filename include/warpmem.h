@@ -335,7 +335,7 @@ typedef struct warp_device_info {
     uint8_t is_concurrent_managed_access_supported;
     /** Are there stream-ordered memory pools? */
     uint8_t is_mempool_supported;
-    /** Do default requests come from the pool? */
+    /** Do default requests of the calling thread come from the pool? */
     uint8_t is_mempool_enabled;
     /** Can memory and events be shared with other processes? */
     uint8_t is_ipc_supported;
@@ -792,11 +792,12 @@ warp_status warp_stream_wait_stream(warp_stream *stream, warp_stream *other);
  * Scopes
  *
  * A scope makes something so for the calling thread until it is ended, and then what was before is so again. While it is
- * open, the functions that tell the current stream or the default device tell what the scope says. Scopes of a thread
+ * open, the functions that tell the current stream, the default device or whether pools are on tell what the scope says. Scopes of a thread
  * are ended in the reverse order, by the thread that began them; new threads begin without any, and a thread that ends
  * takes its scopes with it. At most 64 are open in a thread at once.
  *
- * What is chosen for the whole process inside a scope, with warp_device_set_default(), is seen when the scope ends. What
+ * What is chosen for the whole process inside a scope, with warp_device_set_default() or warp_mempool_set_enabled(), is seen
+ * when the scope ends. What
  * the thread chooses for itself, with warp_stream_set_current() or warp_device_set_for_thread(), holds until then.
  * ================================================================================================ */
 
@@ -826,6 +827,18 @@ warp_status warp_scope_begin_stream(warp_device *device, warp_stream *stream, wa
 warp_status warp_scope_begin_device(warp_device *device, warp_scope **out);
 
 /**
+ * Switches the memory pools of a device on or off for the calling thread until the scope ends: what names no kind comes from
+ * the pool, or is plain device memory. Blocks that are there stay what they are, and what warp_mempool_set_enabled() chooses
+ * meanwhile is seen when the scope ends.
+ *
+ * @param device  the device; NULL for the default.
+ * @param enabled  nonzero for on.
+ * @param out  the scope, to be ended with warp_scope_end().
+ * @return as warp_mempool_set_enabled(); WARP_ERROR_NOT_SUPPORTED also when the thread has 64 scopes open.
+ */
+warp_status warp_scope_begin_mempool(warp_device *device, uint8_t enabled, warp_scope **out);
+
+/**
  * Ends a scope: what it changed is as it was before it began. A stream or device that is gone by now is as if none had
  * been chosen. Also after warp_shutdown().
  *
@@ -833,6 +846,302 @@ warp_status warp_scope_begin_device(warp_device *device, warp_scope **out);
  * @return WARP_ERROR_SCOPE_ORDER for any other scope, ended ones and those of other threads included; nothing changes.
  */
 warp_status warp_scope_end(warp_scope *scope);
+
+/* ================================================================================================
+ * Memory pools
+ *
+ * A memory pool gives device memory in the order of streams, and keeps what was freed for the next allocation. Every GPU that
+ * supports them has one, which allocations of the device come from as long as pools are switched on and nothing else is said.
+ * It is shared with all code of the process, and what it uses and keeps is counted for all of them. Further ones are created
+ * here, or are other code's and wrapped; `mempool` of warp_alloc_options names one for a block, warp_mempool_use() for all
+ * blocks of a device. A pool belongs to a GPU: it outlives contexts, and so do the blocks in it.
+ *
+ * A pool keeps up to its release threshold of unused memory when a stream, an event or the device is waited for, and gives
+ * the rest back. The threshold is 0 unless somebody changed it, which makes the next allocation after a wait dear.
+ *
+ * The functions that end in `_of_device` are short for warp_mempool_get() and the one without.
+ *
+ * Unless it is said otherwise: WARP_ERROR_INVALID_ARGUMENT for the CPU, WARP_ERROR_NOT_SUPPORTED for a GPU without pools, and
+ * WARP_ERROR_INVALID_HANDLE for a pool that was released. No context is made. Any thread, also while something is captured.
+ * ================================================================================================ */
+
+/** A memory pool. A device's own is good until the library is shut down, another one until it is released. */
+typedef struct warp_mempool warp_mempool;
+
+/** A way in which the memory of a pool can be given to other processes. */
+typedef int32_t warp_mempool_handle_type;
+
+/** By a file descriptor. */
+#define WARP_MEMPOOL_HANDLE_POSIX_FD 1
+/** By a handle that also other machines of the fabric can take. */
+#define WARP_MEMPOOL_HANDLE_FABRIC 8
+
+/** How a new pool should be. All zero but struct_size is the default. */
+typedef struct warp_mempool_options {
+    /** sizeof(warp_mempool_options), set by the caller. */
+    size_t struct_size;
+    /**
+     * The most bytes that the pool may hold; the driver rounds it up, to 32 MiB on many GPUs. 0 for what the GPU has.
+     */
+    uint64_t max_size;
+    /** Bytes that it keeps when something is waited for, any number. */
+    uint64_t release_threshold;
+    /**
+     * A sum of WARP_MEMPOOL_HANDLE_… that its memory can be exported as. A capture cannot allocate from such a pool.
+     */
+    uint32_t handle_types;
+    /** 0. */
+    uint32_t reserved;
+} warp_mempool_options;
+
+/** What is known of a pool without asking the driver. */
+typedef struct warp_mempool_info {
+    /** sizeof(warp_mempool_info), set by the caller. */
+    size_t struct_size;
+    /** The device of its GPU; NULL when that is no longer in the table. */
+    warp_device *device;
+    /** The CUmemoryPool. It stays its owner's to destroy. */
+    void *native;
+    /** The most bytes that it was created with; 0 for no limit, and for a pool that others made. */
+    uint64_t max_size;
+    /** The handle types that it was created with; 0 for a pool that others made. */
+    uint32_t handle_types;
+    /** Was it created here? */
+    uint8_t is_owned;
+    /** Is it a device's own? */
+    uint8_t is_device_pool;
+} warp_mempool_info;
+
+/** What a pool holds, in bytes, for all code of the process, as the driver counts it. */
+typedef struct warp_mempool_memory_info {
+    /** sizeof(warp_mempool_memory_info), set by the caller. */
+    size_t struct_size;
+    /** Bytes in blocks that are not freed. Memory of graphs is apart: warp_graph_query_memory(). */
+    uint64_t used;
+    /** The most of that since the last reset. */
+    uint64_t used_high;
+    /** Bytes that the pool holds of the GPU's memory, in use or kept. */
+    uint64_t reserved;
+    /** The most of that since the last reset. */
+    uint64_t reserved_high;
+} warp_mempool_memory_info;
+
+/**
+ * Whether a device has memory pools: some GPUs, as virtual ones, do not. Cheap.
+ *
+ * @param device  the device; NULL for the default.
+ * @param out  1 or 0; 0 for the CPU.
+ */
+warp_status warp_mempool_is_supported(warp_device *device, uint8_t *out);
+
+/**
+ * Whether what names no kind comes from the pool, on the calling thread: as its innermost scope says, else as the process
+ * chose. Cheap.
+ *
+ * @param device  the device; NULL for the default.
+ * @param out  1 or 0; 0 for the CPU and where there are no pools.
+ */
+warp_status warp_mempool_is_enabled(warp_device *device, uint8_t *out);
+
+/**
+ * Switches the pools of a device on or off for the process. Blocks that are there stay what they are, and are freed as what
+ * they are. Pools start on where there are any, unless WARP_INIT_DISABLE_MEMPOOLS or the environment says otherwise.
+ *
+ * @param device  the device; NULL for the default.
+ * @param enabled  nonzero for on. Off is success everywhere.
+ * @return for on: WARP_ERROR_INVALID_ARGUMENT for the CPU, WARP_ERROR_NOT_SUPPORTED for a GPU without pools; nothing changes.
+ */
+warp_status warp_mempool_set_enabled(warp_device *device, uint8_t enabled);
+
+/**
+ * Switches the pools of several devices on or off for the process: of all or of none.
+ *
+ * @param devices  count of them; NULL with count 0 for every GPU.
+ * @param count  how many.
+ * @param enabled  nonzero for on.
+ * @return as warp_mempool_set_enabled(), with the first device that cannot in the message; nothing changes.
+ */
+warp_status warp_mempool_set_enabled_for(warp_device *const *devices, size_t count, uint8_t enabled);
+
+/**
+ * The pool that allocations of a device come from now: its own, which is what the driver has it allocate from when that is
+ * asked first, or the one of warp_mempool_use().
+ *
+ * @param device  the device; NULL for the default.
+ * @param out  the pool, which is not to be released for this.
+ */
+warp_status warp_mempool_get(warp_device *device, warp_mempool **out);
+
+/**
+ * Makes a pool of a GPU's memory. Nothing allocates from it before it is named.
+ *
+ * @param device  the device; NULL for the default.
+ * @param options  how it should be; NULL for the defaults.
+ * @param out  the pool, to be released with warp_mempool_release().
+ * @return WARP_ERROR_NOT_SUPPORTED also for handle types that the system does not give; WARP_ERROR_INVALID_ARGUMENT for
+ *     unknown ones.
+ */
+warp_status warp_mempool_create(warp_device *device, const warp_mempool_options *options, warp_mempool **out);
+
+/**
+ * Makes a pool of other code known. It stays its owner's, who keeps it as long as the handle is not released and no device
+ * uses it. A pool that is known already gets a further handle; for a device's own it is the one of that. To prove where its
+ * memory is, one byte is allocated from it and freed.
+ *
+ * @param device  the device of its GPU; NULL for the default.
+ * @param native_pool  a CUmemoryPool. What never was one the driver may crash on.
+ * @param out  the pool, to be released with warp_mempool_release() unless it is a device's own.
+ * @return WARP_ERROR_INVALID_ARGUMENT also for NULL, a pool of another GPU, one of managed or host memory, and one that was
+ *     destroyed or imported from another process.
+ */
+warp_status warp_mempool_wrap(warp_device *device, void *native_pool, warp_mempool **out);
+
+/**
+ * Gives a pool back. The handle is stale at once; live blocks stay good and are freed as ever. A pool that was created here is
+ * destroyed with its last handle, when calls inside of it have left and no device uses it. Also in a forked child, where it
+ * only forgets.
+ *
+ * @param pool  a pool; NULL does nothing.
+ * @return WARP_ERROR_INVALID_ARGUMENT for a device's own, and for what warp_mempool_get() gave for a pool that was released
+ *     and is in use.
+ */
+warp_status warp_mempool_release(warp_mempool *pool);
+
+/**
+ * Has allocations of a device come from a pool from now on: what names no kind while pools are on, what names
+ * WARP_MEMORY_CUDA_MEMPOOL, and what is captured. The device keeps the pool, also when it is released, until it uses another
+ * or the library is shut down. Process-wide.
+ *
+ * @param device  the device; NULL for the default.
+ * @param pool  a pool of the same GPU; NULL for the device's own.
+ * @return WARP_ERROR_INVALID_ARGUMENT also for a pool of another GPU.
+ */
+warp_status warp_mempool_use(warp_device *device, warp_mempool *pool);
+
+/**
+ * Describes a pool. Cheap.
+ *
+ * @param pool  the pool.
+ * @param out  filled as far as its struct_size goes.
+ */
+warp_status warp_mempool_get_info(const warp_mempool *pool, warp_mempool_info *out);
+
+/**
+ * Asks the driver what a pool holds, for all code of the process. warp_statistics_get() counts the library's own blocks, by
+ * the bytes that were asked for.
+ *
+ * @param pool  the pool.
+ * @param out  filled as far as its struct_size goes.
+ */
+warp_status warp_mempool_query_memory(warp_mempool *pool, warp_mempool_memory_info *out);
+
+/**
+ * Brings the high marks of a pool down to what is so now, for all that ask in the process.
+ *
+ * @param pool  the pool.
+ */
+warp_status warp_mempool_reset_memory_high(warp_mempool *pool);
+
+/**
+ * Gives back what a pool holds and nothing uses. Waits for nothing: frees that streams have still to come to count for a
+ * later call. Running out of memory does that too, with all pools of the device that handles name.
+ *
+ * @param pool  the pool.
+ * @param keep  bytes that it keeps, used ones included.
+ */
+warp_status warp_mempool_trim(warp_mempool *pool, uint64_t keep);
+
+/**
+ * Sets how much a pool keeps when something is waited for, for all code of the process that has the pool.
+ *
+ * @param pool  the pool.
+ * @param bytes  any number; 0 keeps nothing, UINT64_MAX everything.
+ */
+warp_status warp_mempool_set_release_threshold(warp_mempool *pool, uint64_t bytes);
+
+/**
+ * Sets how much a pool keeps as a part of the GPU's memory, rounded down to bytes.
+ *
+ * @param pool  the pool.
+ * @param fraction  0 to 1.
+ * @return WARP_ERROR_INVALID_ARGUMENT also for any other number.
+ */
+warp_status warp_mempool_set_release_fraction(warp_mempool *pool, double fraction);
+
+/**
+ * Asks the driver how much a pool keeps when something is waited for: other code may have set it.
+ *
+ * @param pool  the pool.
+ * @param out  bytes.
+ */
+warp_status warp_mempool_query_release_threshold(warp_mempool *pool, uint64_t *out);
+
+/**
+ * As warp_mempool_query_memory(), of the pool that a device allocates from.
+ *
+ * @param device  the device; NULL for the default.
+ * @param out  filled as far as its struct_size goes.
+ */
+warp_status warp_mempool_query_memory_of_device(warp_device *device, warp_mempool_memory_info *out);
+
+/**
+ * As warp_mempool_reset_memory_high(), of the pool that a device allocates from.
+ *
+ * @param device  the device; NULL for the default.
+ */
+warp_status warp_mempool_reset_memory_high_of_device(warp_device *device);
+
+/**
+ * As warp_mempool_trim(), of the pool that a device allocates from.
+ *
+ * @param device  the device; NULL for the default.
+ * @param keep  bytes that it keeps, used ones included.
+ */
+warp_status warp_mempool_trim_of_device(warp_device *device, uint64_t keep);
+
+/**
+ * As warp_mempool_set_release_threshold(), of the pool that a device allocates from.
+ *
+ * @param device  the device; NULL for the default.
+ * @param bytes  any number.
+ */
+warp_status warp_mempool_set_release_threshold_of_device(warp_device *device, uint64_t bytes);
+
+/**
+ * As warp_mempool_set_release_fraction(), of the pool that a device allocates from.
+ *
+ * @param device  the device; NULL for the default.
+ * @param fraction  0 to 1.
+ */
+warp_status warp_mempool_set_release_fraction_of_device(warp_device *device, double fraction);
+
+/**
+ * As warp_mempool_query_release_threshold(), of the pool that a device allocates from.
+ *
+ * @param device  the device; NULL for the default.
+ * @param out  bytes.
+ */
+warp_status warp_mempool_query_release_threshold_of_device(warp_device *device, uint64_t *out);
+
+/**
+ * As warp_mempool_access_query_enabled(), of one pool.
+ *
+ * @param pool  the pool, whose GPU owns the memory.
+ * @param peer_device  the device that touches it; NULL for the default.
+ * @param out  1 or 0; 1 for the same GPU, 0 for the CPU.
+ * @return WARP_ERROR_INVALID_HANDLE, WARP_ERROR_FORKED in a forked child, WARP_ERROR_DRIVER.
+ */
+warp_status warp_mempool_query_access(warp_mempool *pool, warp_device *peer_device, uint8_t *out);
+
+/**
+ * As warp_mempool_access_set_enabled(), of one pool.
+ *
+ * @param pool  the pool, whose GPU owns the memory.
+ * @param peer_device  the device that touches it; NULL for the default.
+ * @param enabled  nonzero to enable, 0 to disable.
+ * @return as warp_mempool_access_set_enabled().
+ */
+warp_status warp_mempool_set_access(warp_mempool *pool, warp_device *peer_device, uint8_t enabled);
 
 /* ================================================================================================
  * Memory
@@ -898,6 +1207,11 @@ typedef struct warp_alloc_options {
      * device has switched on.
      */
     warp_memory_kind kind;
+    /**
+     * The pool that the block comes from, of the same GPU, whether pools are switched on or not; NULL for what the device
+     * allocates from.
+     */
+    warp_mempool *mempool;
 } warp_alloc_options;
 
 /** What is known of a block that is freed: a mistake is found before anything is freed. */
@@ -994,8 +1308,8 @@ warp_status warp_alloc(warp_device *device, uint64_t size, void **out);
  * @param options  what to allocate; NULL is warp_alloc().
  * @param out  the first address, to be given to warp_free().
  * @return as warp_alloc(), and WARP_ERROR_BAD_ALIGNMENT for no power of two; WARP_ERROR_INVALID_ARGUMENT for a kind
- *     that is unknown or of the other sort of device, or a stream of another device; WARP_ERROR_NOT_SUPPORTED for
- *     pools, managed or page-locked memory where there are none: it is never replaced by another kind.
+ *     that is unknown or of the other sort of device, a stream of another device, or a pool of another GPU or with another
+ *     kind than WARP_MEMORY_CUDA_MEMPOOL; WARP_ERROR_NOT_SUPPORTED for pools, managed or page-locked memory where there are none: it is never replaced by another kind.
  */
 warp_status warp_alloc_with(warp_device *device,
                             uint64_t size,
@@ -1145,9 +1459,12 @@ warp_status warp_peer_access_query_enabled(const warp_device *target, const warp
 
 /**
  * Lets kernels of the peer touch the target's plain memory, or no longer, for the whole process. To enable makes the
- * contexts of both. To disable waits for the work that the streams of both devices have so far, as far as this library knows
- * the streams; one that is being captured is not waited for. To disable what is not enabled, what cannot be enabled, or
- * anything with the CPU, does nothing, and so does whatever is asked of a device and itself.
+ * contexts of both. To disable what is not enabled, what cannot be enabled, or anything with the CPU, does nothing, and so
+ * does whatever is asked of a device and itself.
+ *
+ * To disable first waits for the work that both devices have so far on streams that this library knows and on all blocking
+ * streams; one that is being captured is not waited for. Other work must be done by then, and runs of graphs that use the
+ * access: the driver waits for nothing, and work that loses its access faults and takes the device's context with it.
  *
  * A GPU can have eight peers, as a rule; those of other libraries count too.
  *
@@ -1206,8 +1523,9 @@ warp_status warp_scope_begin_peer_access(warp_device *target,
  * peer access is so here too, with what is else:
  *
  * Peer access says nothing of pools, nor pool access of plain memory. It is the GPU's, in whichever context, needs none to be
- * made, and has no limit but that the two could be peers. The target must have pools, the peer need not. Devices name the
- * target's pool in use: what other pools of the target give is not covered.
+ * made, and has no limit but that the two could be peers. The target must have pools, the peer need not. A device stands for
+ * its pool in use, and what its other pools give is not covered: those are named by warp_mempool_query_access() and
+ * warp_mempool_set_access().
  * ================================================================================================ */
 
 /**
@@ -1238,10 +1556,11 @@ warp_status warp_mempool_access_query_enabled(const warp_device *target,
 
 /**
  * Lets kernels of the peer touch what comes from the target's pool in use, or no longer, for the whole process: what the pool
- * gave already, and what it will give. Memory of graphs keeps the access that there was at its capture. To disable waits
- * for the work that the streams of both GPUs have so far, as far as this library knows the streams; one that is being
- * captured is not waited for. To disable what is not enabled, what cannot be enabled, or anything with the CPU, does nothing,
- * and so does whatever is asked of a GPU and itself.
+ * gave already, and what it will give. Memory of graphs keeps the access that there was at its capture. To disable what is not
+ * enabled, what cannot be enabled, or anything with the CPU, does nothing, and so does whatever is asked of a GPU and itself.
+ *
+ * To disable first waits for work of both GPUs, as warp_peer_access_set_enabled() does, and what it says of other work is so
+ * here too.
  *
  * @param target  the device that owns the memory; NULL for the default.
  * @param peer  the device that touches it; NULL for the default.
@@ -1383,6 +1702,10 @@ typedef struct warp_array_options {
     warp_stream *stream;
     /** As in warp_alloc_options; 0 for what the device has switched on. */
     warp_memory_kind kind;
+    /**
+     * The pool that the memory comes from, as in warp_alloc_options; NULL for what the device allocates from.
+     */
+    warp_mempool *mempool;
 } warp_array_options;
 
 /**

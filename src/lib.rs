@@ -7,6 +7,7 @@
 //! - `ffi`: the C face, one file a chapter of the header.
 //! - `array`: items of a type in memory that views share. `copy`: filling and copying any ranges of bytes.
 //! - `alloc`: raw memory, who serves it and how it is given back. `ledger`: every live block by its address.
+//! - `pool`: memory pools, and which one a device allocates from.
 //! - `capture`: work that is recorded, and the graph that owns what was allocated meanwhile. `graph`: launching it.
 //! - `peer`: which GPU may touch whose memory.
 //! - `stream`: the order of work on a device. `event`: marks in it, and the order between streams.
@@ -35,6 +36,7 @@ mod handle;
 pub mod ledger;
 mod log;
 mod peer;
+mod pool;
 mod report;
 mod runtime;
 mod scope;

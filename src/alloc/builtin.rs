@@ -8,10 +8,11 @@ use super::{
 };
 use crate::capture::{self, Graph, Keep};
 use crate::device::{self, Device};
-use crate::driver::{Driver, Failure, MemoryClass, RawPool};
+use crate::driver::{Driver, Failure, MemoryClass};
 use crate::error::{Error, Result, error, fail};
 use crate::handle::Entered;
 use crate::ledger::{InsertError, Record};
+use crate::pool::{self, Pool};
 use crate::runtime;
 use crate::stream::{self, Stream};
 use crate::thread;
@@ -24,6 +25,7 @@ pub struct Order<'a> {
     pub size: u64,
     pub alignment: u64,
     pub stream: Option<&'a Entered<Stream>>,
+    pub pool: Option<&'a pool::Entered>,
     pub tag: u32,
 }
 
@@ -75,6 +77,19 @@ fn stream_for<'a>(
     }
 }
 
+/// The pool that a block comes from: the one asked for, else what the device allocates from, kept in `current`.
+#[inline]
+fn pool_for<'a>(
+    asked: Option<&'a pool::Entered>,
+    device: &'static Device,
+    current: &'a mut Option<pool::Entered>,
+) -> Result<&'a Pool> {
+    match asked {
+        Some(pool) => Ok(pool),
+        None => Ok(current.insert(pool::enter_current(device)?)),
+    }
+}
+
 /// Blocks that lie inside what the driver gave, by their address.
 static PADDINGS: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
 
@@ -120,15 +135,18 @@ pub fn mempool(order: Order<'_>) -> Result<u64> {
     if stream.is_capturing(driver).map_err(|f| device.error(driver, f))? {
         return in_capture(&order, driver, stream);
     }
-    let pool = device.pool(driver)?;
+    let mut in_use = None;
+    let pool = pool_for(order.pool, device, &mut in_use)?;
     let size = order.padded_size();
     let native = {
         let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
-        match driver.alloc_from_pool(size, pool, stream.native()) {
+        match driver.alloc_from_pool(size, pool.native(), stream.native()) {
             Ok(native) => native,
-            Err(failure) => shortage::retry(driver, &order.shortage(Kind::CudaMempool), failure, || {
-                driver.alloc_from_pool(size, pool, stream.native())
-            })?,
+            Err(failure) => {
+                shortage::retry(driver, &order.shortage(Kind::CudaMempool, Some(pool)), failure, || {
+                    driver.alloc_from_pool(size, pool.native(), stream.native())
+                })?
+            }
         }
     };
     if stream::began_since(begun) {
@@ -139,6 +157,7 @@ pub fn mempool(order: Order<'_>) -> Result<u64> {
     let held = stream.hold();
     let record = order
         .record(base, Kind::CudaMempool, NATURAL_ALIGNMENT)
+        .with_pool(pool.slot())
         .with_stream(held)
         .with_context(thread)
         .with_flags(flags | HOLDS_STREAM | per_thread);
@@ -185,7 +204,8 @@ fn refuse_recorded(
 fn in_capture(order: &Order<'_>, driver: &'static Driver, stream: &Entered<Stream>) -> Result<u64> {
     let device = order.device;
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
-    let pool = device.pool(driver)?;
+    let mut in_use = None;
+    let pool = pool_for(order.pool, device, &mut in_use)?;
     let Some(graph) = capture::of_stream(driver, stream)? else {
         fail!(
             IllegalInCapture,
@@ -236,12 +256,12 @@ fn in_capture(order: &Order<'_>, driver: &'static Driver, stream: &Entered<Strea
 fn record_alloc(
     order: &Order<'_>,
     driver: &'static Driver,
-    pool: RawPool,
+    pool: &Pool,
     stream: &Entered<Stream>,
     graph: &Entered<Graph>,
 ) -> Result<(Record, u64)> {
     let native = driver
-        .alloc_from_pool(order.padded_size(), pool, stream.native())
+        .alloc_from_pool(order.padded_size(), pool.native(), stream.native())
         .map_err(|f| order.device.error(driver, f).context("an allocation in a capture"))?;
     let Some(node) = capture::node_of(driver, stream, native) else {
         let _ = driver.free_async(native, stream.native());
@@ -253,6 +273,7 @@ fn record_alloc(
     let record = order
         .record(base, Kind::CudaMempool, NATURAL_ALIGNMENT)
         .with_rule(Rule::GraphFixed as u8)
+        .with_pool(pool.slot())
         .with_stream(stream.hold())
         .with_context(thread)
         .with_graph(graph.hold())
@@ -288,7 +309,7 @@ fn context_memory(
     let size = order.padded_size();
     let native = match get(driver, size) {
         Ok(native) => native,
-        Err(failure) => shortage::retry(driver, &order.shortage(kind), failure, || get(driver, size))?,
+        Err(failure) => shortage::retry(driver, &order.shortage(kind, None), failure, || get(driver, size))?,
     };
     let (base, flags) = order.place(native);
     let (per_thread, thread) = own_thread(stream);
@@ -358,7 +379,7 @@ pub fn pinned(order: Order<'_>) -> Result<u64> {
     let native = match driver.alloc_pinned(order.padded_size()) {
         Ok(native) => native,
         Err(failure) => {
-            shortage::retry_pinned(driver, owner, &order.shortage(Kind::Pinned), failure, || {
+            shortage::retry_pinned(driver, owner, &order.shortage(Kind::Pinned, None), failure, || {
                 driver.alloc_pinned(order.padded_size())
             })?
         }
@@ -437,7 +458,7 @@ fn settle(me: &'static thread::Record, record: Record, give_back: impl FnOnce())
 }
 
 impl Order<'_> {
-    fn shortage(&self, kind: Kind) -> shortage::Shortage {
-        shortage::Shortage { device: self.device, kind, size: self.size }
+    fn shortage<'p>(&self, kind: Kind, pool: Option<&'p Pool>) -> shortage::Shortage<'p> {
+        shortage::Shortage { device: self.device, kind, size: self.size, pool }
     }
 }

@@ -24,6 +24,7 @@ use crate::error::{Result, fail};
 use crate::handle::Entered;
 use crate::ledger::{InsertError, Ledger, Record};
 use crate::log::log;
+use crate::pool;
 use crate::stream::{self, Stream};
 use crate::thread;
 
@@ -146,6 +147,8 @@ pub struct Request<'a> {
     pub kind: Option<Kind>,
     /// `None` for the current stream of the device.
     pub stream: Option<&'a Entered<Stream>>,
+    /// `None` for what the device allocates from.
+    pub pool: Option<&'a pool::Entered>,
     pub tag: u32,
 }
 
@@ -157,7 +160,7 @@ const HOST_ALIGNMENT: u64 = 64;
 
 /// Serves a request. Size 0 is success with address 0, and nobody is asked.
 pub fn allocate(device: &'static Device, request: Request<'_>) -> Result<u64> {
-    let Request { size, alignment, kind, stream, tag } = request;
+    let Request { size, alignment, kind, stream, pool, tag } = request;
     if size > LARGEST {
         fail!(SizeOverflow, "{size} bytes is more than any address space has (the limit is 2^63 - 1)");
     }
@@ -167,7 +170,7 @@ pub fn allocate(device: &'static Device, request: Request<'_>) -> Result<u64> {
     if size.checked_add(alignment).is_none_or(|sum| sum > LARGEST) {
         fail!(SizeOverflow, "{size} bytes aligned to {alignment} is more than any address space has");
     }
-    let kind = kind_for(device, kind)?;
+    let kind = kind_for(device, kind, pool)?;
     if let Some(stream) = stream
         && !std::ptr::eq(stream.device(), device)
     {
@@ -181,7 +184,7 @@ pub fn allocate(device: &'static Device, request: Request<'_>) -> Result<u64> {
     if size == 0 {
         return Ok(0);
     }
-    let order = builtin::Order { device, size, alignment, stream, tag };
+    let order = builtin::Order { device, size, alignment, stream, pool, tag };
     match kind {
         Kind::CudaMempool => builtin::mempool(order),
         Kind::Host => builtin::host(order),
@@ -192,9 +195,12 @@ pub fn allocate(device: &'static Device, request: Request<'_>) -> Result<u64> {
     }
 }
 
-/// Which allocator serves: the kind that was asked for, else what the device has switched on.
+/// Which allocator serves: the kind that was asked for, that of a pool that was, else what is switched on.
 #[inline]
-pub fn kind_for(device: &Device, asked: Option<Kind>) -> Result<Kind> {
+pub fn kind_for(device: &Device, asked: Option<Kind>, pool: Option<&pool::Entered>) -> Result<Kind> {
+    if let Some(pool) = pool {
+        return kind_of_pool(device, asked, pool);
+    }
     let default = match (device.is_cuda(), device.mempool_enabled()) {
         (false, _) => Kind::Host,
         (true, true) => Kind::CudaMempool,
@@ -232,6 +238,29 @@ pub fn kind_for(device: &Device, asked: Option<Kind>) -> Result<Kind> {
         );
     }
     Ok(kind)
+}
+
+/// A pool serves what it is named for, whether pools are switched on or not.
+fn kind_of_pool(device: &Device, asked: Option<Kind>, pool: &pool::Entered) -> Result<Kind> {
+    match asked {
+        None | Some(Kind::Unknown | Kind::CudaMempool) => {}
+        Some(kind) => fail!(
+            InvalidArgument,
+            "{} memory does not come from a memory pool, and one is named; name no pool, or ask for WARP_MEMORY_CUDA_MEMPOOL",
+            kind.name()
+        ),
+    }
+    pool.require_on(device)?;
+    Ok(Kind::CudaMempool)
+}
+
+/// The slots of pools that records name, graphs' included.
+pub fn pools_in_records() -> std::collections::HashSet<u32> {
+    let mut slots = std::collections::HashSet::new();
+    LEDGER.for_each(|record| {
+        slots.insert(record.pool());
+    });
+    slots
 }
 
 /// Enters a new block in the ledger. Memory that the driver gave while we thought it in use shows that the old

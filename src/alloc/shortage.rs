@@ -5,6 +5,7 @@ use super::{Kind, LEDGER, parked, tag};
 use crate::device::Device;
 use crate::driver::{Driver, Failure};
 use crate::error::{Error, Result, error};
+use crate::pool::{self, Pool};
 use crate::stream;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -13,10 +14,12 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What could not be served.
-pub struct Shortage {
+pub struct Shortage<'p> {
     pub device: &'static Device,
     pub kind: Kind,
     pub size: u64,
+    /// The pool that was asked; `None` when none was.
+    pub pool: Option<&'p Pool>,
 }
 
 /// Makes room and asks again: at once, whenever something has come free while streams are waited for, and when
@@ -24,7 +27,7 @@ pub struct Shortage {
 #[cold]
 pub fn retry(
     driver: &'static Driver,
-    shortage: &Shortage,
+    shortage: &Shortage<'_>,
     failure: Failure,
     again: impl Fn() -> std::result::Result<u64, Failure>,
 ) -> Result<u64> {
@@ -40,7 +43,7 @@ pub fn make_room<T>(
     again: impl Fn() -> std::result::Result<T, Failure>,
 ) -> Result<T> {
     retry_with(driver, device, failure, again, |f| {
-        why_out_of_memory(driver, device, f, "for the memory of a graph that is launched")
+        why_out_of_memory(driver, device, f, None, "for the memory of a graph that is launched")
     })
 }
 
@@ -63,8 +66,8 @@ fn retry_with<T>(
         let last = nothing_pending(driver, device) || Instant::now() >= deadline;
         parked::look_at_all();
         trim(driver, device);
-        let now = (parked::given_back(), device.pool_in_use().map(|pool| driver.pool_usage(pool)));
-        if last || before != Some(now) {
+        let now = (parked::given_back(), pool::usage(driver, device));
+        if last || before.as_ref() != Some(&now) {
             match again() {
                 Ok(got) => return Ok(got),
                 Err(f) if !f.is_out_of_memory() => return Err(device.error(driver, f)),
@@ -93,7 +96,7 @@ fn nothing_pending(driver: &Driver, device: &Device) -> bool {
 pub fn retry_pinned(
     driver: &'static Driver,
     owner: &'static Device,
-    shortage: &Shortage,
+    shortage: &Shortage<'_>,
     failure: Failure,
     again: impl Fn() -> std::result::Result<u64, Failure>,
 ) -> Result<u64> {
@@ -108,7 +111,7 @@ pub fn retry_pinned(
     if !failure.is_out_of_memory() {
         return Err(owner.error(driver, failure));
     }
-    let Shortage { device, kind, size } = shortage;
+    let Shortage { device, kind, size, .. } = shortage;
     let live = super::statistics(device, Some(*kind)).live_bytes;
     let (blocks, bytes) = parked::waiting(|_, kind| kind == Kind::Pinned);
     Err(error!(
@@ -127,23 +130,27 @@ fn still_waiting(blocks: u64, bytes: u64) -> String {
 }
 
 fn trim(driver: &Driver, device: &Device) {
-    if let Some(pool) = device.pool_in_use() {
-        let _ = driver.trim_pool(pool, 0);
+    if pool::in_use(device).is_some() {
+        pool::trim_all(driver, device);
         let _ = driver.trim_graph_memory(device.facts().device);
     }
 }
 
-fn out_of_memory(driver: &Driver, shortage: &Shortage, failure: Failure) -> Error {
-    let Shortage { device, kind, size } = shortage;
-    why_out_of_memory(driver, device, failure, &format!("asked {size} bytes ({})", kind.name()))
+fn out_of_memory(driver: &Driver, shortage: &Shortage<'_>, failure: Failure) -> Error {
+    let Shortage { device, kind, size, pool } = *shortage;
+    why_out_of_memory(driver, device, failure, pool, &format!("asked {size} bytes ({})", kind.name()))
 }
 
-fn why_out_of_memory(driver: &Driver, device: &'static Device, failure: Failure, asked: &str) -> Error {
+fn why_out_of_memory(
+    driver: &Driver,
+    device: &'static Device,
+    failure: Failure,
+    asked_pool: Option<&Pool>,
+    asked: &str,
+) -> Error {
     let (free, total) = driver.memory_info().unwrap_or((0, 0));
-    let pool = match device.pool_in_use().map(|pool| driver.pool_usage(pool)) {
-        Some(Ok((used, reserved))) => format!("the pool uses {used} and reserves {reserved}; "),
-        _ => String::new(),
-    };
+    let pool =
+        asked_pool.or_else(|| pool::in_use(device)).map_or_else(String::new, |pool| show(driver, pool));
     let (blocks, bytes) = parked::waiting(|owner, _| std::ptr::eq(owner, device));
     let waiting = still_waiting(blocks, bytes);
     error!(
@@ -153,6 +160,16 @@ fn why_out_of_memory(driver: &Driver, device: &'static Device, failure: Failure,
         consumers(device)
     )
     .with_driver_code(failure.code)
+}
+
+/// What a pool holds, and how much it may.
+fn show(driver: &Driver, pool: &Pool) -> String {
+    let Ok((used, reserved)) = driver.pool_usage(pool.native()) else { return String::new() };
+    let limit = match pool.max_size() {
+        0 => String::new(),
+        most => format!(" (its own limit is {most})"),
+    };
+    format!("{} uses {used} and reserves {reserved}{limit}; ", pool.name())
 }
 
 /// The largest groups of live blocks of the device, by kind and tag.

@@ -60,7 +60,7 @@ pub(super) fn allocate(
     layout: Layout,
     request: Request<'_>,
 ) -> Result<Array> {
-    let asked = request.kind;
+    let (asked, pool) = (request.kind, request.pool);
     let size = layout.reach().above;
     let address = alloc::allocate(device, Request { size, ..request })?;
     let storage = match alloc::find(address) {
@@ -70,7 +70,7 @@ pub(super) fn allocate(
         }
         // Nothing was needed; it is of the kind that it would have been.
         _ => {
-            let kind = alloc::kind_for(device, asked)?;
+            let kind = alloc::kind_for(device, asked, pool)?;
             Storage::new((device, device), 0, 0, (kind, Rule::of_kind(kind)), Owner::Lender)
         }
     };

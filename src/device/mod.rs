@@ -2,9 +2,11 @@
 //! is a GPU and a context; when the context dies, so does the device.
 
 mod choice;
+mod mempools;
 mod table;
 
 pub use choice::{choice_of_thread, default_device, for_thread, restore_choice, set_default, set_for_thread};
+pub use mempools::{mempool_override, override_mempool};
 pub use table::{
     PerDevice, all, at, build, by_alias, cuda_count, dismantle, ever_made, from_context, from_handle,
     heirs_of, mend_in_child, of_context, primary_of, remove,
@@ -12,7 +14,7 @@ pub use table::{
 
 pub use crate::driver::RawContext;
 
-use crate::driver::{ContextGuard, DeviceFacts, Driver, Failure, RawPool, RelaxedCapture};
+use crate::driver::{ContextGuard, DeviceFacts, Driver, Failure, RelaxedCapture};
 use crate::error::{Error, Result, error, fail};
 use crate::handle::{Handle, Tag, encode};
 use crate::log::log;
@@ -26,7 +28,6 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 pub struct Device {
     context: AtomicPtr<std::ffi::c_void>,
     context_id: AtomicU64,
-    pool: AtomicPtr<std::ffi::c_void>,
     /// Of this life of the table.
     handle: AtomicU64,
     index: u16,
@@ -60,7 +61,6 @@ impl Device {
             context_id: AtomicU64::new(0),
             acquiring: Mutex::new(()),
             mempool_enabled: AtomicBool::new(mempool_enabled),
-            pool: AtomicPtr::new(std::ptr::null_mut()),
         }
     }
 
@@ -114,12 +114,6 @@ impl Device {
 
     pub fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
-    }
-
-    /// Whether default requests are served from the pool. Process-wide.
-    #[inline]
-    pub fn mempool_enabled(&self) -> bool {
-        self.mempool_enabled.load(Ordering::Relaxed)
     }
 
     /// Whether the GPU's work in other processes can be waited for; unknown never happens on Linux.
@@ -243,28 +237,6 @@ impl Device {
         let relaxed = driver.relax_capture().map_err(|f| self.error(driver, f))?;
         // The mode is put back first.
         Ok((relaxed, context))
-    }
-
-    /// The pool that allocations name: the device's current one at the first use, whatever other code makes
-    /// current later.
-    #[inline]
-    pub fn pool(&self, driver: &Driver) -> Result<RawPool> {
-        let pool = RawPool(self.pool.load(Ordering::Acquire));
-        if !pool.is_null() {
-            return Ok(pool);
-        }
-        let pool = driver.current_pool(self.facts.device).map_err(|f| self.error(driver, f))?;
-        // Two first uses may race with a change by other code; the first answer is everybody's.
-        match self.pool.compare_exchange(std::ptr::null_mut(), pool.0, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => Ok(pool),
-            Err(first) => Ok(RawPool(first)),
-        }
-    }
-
-    /// The pool, if there was a first use.
-    pub fn pool_in_use(&self) -> Option<RawPool> {
-        let pool = RawPool(self.pool.load(Ordering::Acquire));
-        (!pool.is_null()).then_some(pool)
     }
 
     /// A failure of a call on this device, as an error; notices when it means that the device is lost.

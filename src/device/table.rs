@@ -381,7 +381,7 @@ pub(super) fn replace_lost(lost: &Device) {
     }
     match add(|index| Device::new(index, lost.alias.clone(), lost.facts.clone(), true)) {
         Ok(fresh) => {
-            fresh.mempool_enabled.store(lost.mempool_enabled(), Ordering::Relaxed);
+            fresh.mempool_enabled.store(lost.mempool_enabled.load(Ordering::Relaxed), Ordering::Relaxed);
             listed[place] = fresh;
         }
         Err(_) => {

@@ -11,12 +11,14 @@ use super::boundary::{
 use super::device::{found_device, warp_device};
 use super::dtype::{dtype_of, face_of, warp_dtype};
 use super::memory::{kind_of, warp_access_rule, warp_memory_kind};
+use super::mempool::{given_pool, warp_mempool};
 use super::status::warp_status;
 use super::stream::{given, warp_stream};
 use crate::alloc::{self, Request};
 use crate::array::{self, Array, Content, External, Form};
 use crate::error::{Result, fail};
 use crate::handle::Entered;
+use crate::pool;
 use crate::runtime;
 use crate::stream::Stream;
 use std::ffi::{c_char, c_void};
@@ -50,11 +52,13 @@ pub struct warp_array_options {
     pub stream: *mut warp_stream,
     /// As in warp_alloc_options; 0 for what the device has switched on.
     pub kind: warp_memory_kind,
+    /// The pool that the memory comes from, as in warp_alloc_options; NULL for what the device allocates from.
+    pub mempool: *mut warp_mempool,
 }
 
 // SAFETY: `repr(C)`, begins with its size, numbers and raw pointers.
 unsafe impl Grows for warp_array_options {
-    const FIRST_SIZE: usize = size_of::<warp_array_options>();
+    const FIRST_SIZE: usize = std::mem::offset_of!(warp_array_options, mempool);
     const NAME: &'static str = "warp_array_options";
 }
 
@@ -174,12 +178,17 @@ fn form<'a>(dtype: warp_dtype, rank: i32, shape: *const i64, strides: *const i64
     })
 }
 
-fn request_of<'a>(options: &warp_array_options, stream: Option<&'a Entered<Stream>>) -> Result<Request<'a>> {
+fn request_of<'a>(
+    options: &warp_array_options,
+    stream: Option<&'a Entered<Stream>>,
+    pool: Option<&'a pool::Entered>,
+) -> Result<Request<'a>> {
     Ok(Request {
         size: 0,
         alignment: options.alignment,
         kind: kind_of(options.kind)?,
         stream,
+        pool,
         tag: text(options.tag).map_or(0, alloc::intern),
     })
 }
@@ -200,7 +209,8 @@ fn make(
         let given_options = self::options(options)?;
         let form = form(dtype, rank, shape, given_options.strides)?;
         let stream = given(given_options.stream)?;
-        let request = request_of(&given_options, stream.as_ref())?;
+        let pool = given_pool(given_options.mempool)?;
+        let request = request_of(&given_options, stream.as_ref(), pool.as_ref())?;
         out.put(opaque(array::create(device, form, request, content)?));
         Ok(())
     })
@@ -547,7 +557,8 @@ pub unsafe extern "C" fn warp_array_clone(
             fail!(InvalidArgument, "a clone has rows without gaps; leave strides at NULL");
         }
         let stream = given(given_options.stream)?;
-        let request = request_of(&given_options, stream.as_ref())?;
+        let pool = given_pool(given_options.mempool)?;
+        let request = request_of(&given_options, stream.as_ref(), pool.as_ref())?;
         out.put(opaque(array::clone_to(&array, device, request)?));
         Ok(())
     })

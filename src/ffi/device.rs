@@ -9,7 +9,7 @@ use super::boundary::{Grows, field, guard, handle, opaque, out, out_struct, utf8
 use super::status::warp_status;
 use crate::device::RawContext;
 use crate::error::{Result, fail};
-use crate::{alloc, device, runtime, stream};
+use crate::{alloc, device, pool, runtime, stream};
 use std::ffi::{c_char, c_void};
 
 /// A device. The handle stays good until the library is shut down, or the device's context dies or is removed.
@@ -68,7 +68,7 @@ pub struct warp_device_info {
     pub is_concurrent_managed_access_supported: u8,
     /// Are there stream-ordered memory pools?
     pub is_mempool_supported: u8,
-    /// Do default requests come from the pool?
+    /// Do default requests of the calling thread come from the pool?
     pub is_mempool_enabled: u8,
     /// Can memory and events be shared with other processes?
     pub is_ipc_supported: u8,
@@ -309,7 +309,12 @@ pub unsafe extern "C" fn warp_device_from_context(
 /// @return WARP_ERROR_INVALID_ARGUMENT for any other device.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_device_remove(device: *mut warp_device) -> warp_status {
-    guard(|| device::remove(found_device(device)?))
+    guard(|| {
+        let device = found_device(device)?;
+        device::remove(device)?;
+        pool::forget_device(device);
+        Ok(())
+    })
 }
 
 /// The device that NULL means on this thread: what the thread chose, else what the process chose, else (worked

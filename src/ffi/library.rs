@@ -6,7 +6,7 @@
 use super::boundary::{Grows, flags, guard, optional_out, options, out, put_text, text};
 use super::status::warp_status;
 use crate::error::{Result, fail};
-use crate::{alloc, array, capture, device, event, handle, log, peer, report, runtime, stream, thread};
+use crate::{alloc, array, capture, device, event, handle, log, peer, pool, report, runtime, stream, thread};
 use std::ffi::{c_char, c_void};
 
 /// How grave a message is. A callback is given its level and everything graver.
@@ -111,6 +111,7 @@ fn mend_in_child() {
         device::mend_in_child();
         stream::mend_in_child();
         event::mend_in_child();
+        pool::mend_in_child();
         array::mend_in_child();
         capture::mend_in_child();
         alloc::mend_in_child();
@@ -132,6 +133,7 @@ pub extern "C" fn warp_shutdown() -> warp_status {
             capture::dismantle();
             event::dismantle();
             stream::dismantle();
+            pool::dismantle();
             device::dismantle();
         });
         // Nobody can release an array any more, so its memory goes now: with no lock held, since deleters may call

@@ -5,6 +5,7 @@
 
 use super::boundary::{Grows, address, guard, opaque, options, out, out_struct, pointer, text};
 use super::device::{found_device, warp_device};
+use super::mempool::{given_pool, warp_mempool};
 use super::status::warp_status;
 use super::stream::{given, warp_stream};
 use crate::alloc::{self, FreeOptions, Kind, Request, Rule};
@@ -80,11 +81,14 @@ pub struct warp_alloc_options {
     /// WARP_MEMORY_HOST or _PINNED on the CPU, _CUDA_DEVICE, _CUDA_MEMPOOL or _CUDA_MANAGED on a GPU; 0 for what the
     /// device has switched on.
     pub kind: warp_memory_kind,
+    /// The pool that the block comes from, of the same GPU, whether pools are switched on or not; NULL for what the device
+    /// allocates from.
+    pub mempool: *mut warp_mempool,
 }
 
 // SAFETY: `repr(C)`, begins with its size, numbers and raw pointers.
 unsafe impl Grows for warp_alloc_options {
-    const FIRST_SIZE: usize = size_of::<warp_alloc_options>();
+    const FIRST_SIZE: usize = std::mem::offset_of!(warp_alloc_options, mempool);
     const NAME: &'static str = "warp_alloc_options";
 }
 
@@ -215,8 +219,8 @@ pub unsafe extern "C" fn warp_alloc(
 /// @param options  what to allocate; NULL is warp_alloc().
 /// @param out  the first address, to be given to warp_free().
 /// @return as warp_alloc(), and WARP_ERROR_BAD_ALIGNMENT for no power of two; WARP_ERROR_INVALID_ARGUMENT for a kind
-///     that is unknown or of the other sort of device, or a stream of another device; WARP_ERROR_NOT_SUPPORTED for
-///     pools, managed or page-locked memory where there are none: it is never replaced by another kind.
+///     that is unknown or of the other sort of device, a stream of another device, or a pool of another GPU or with another
+///     kind than WARP_MEMORY_CUDA_MEMPOOL; WARP_ERROR_NOT_SUPPORTED for pools, managed or page-locked memory where there are none: it is never replaced by another kind.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_alloc_with(
     device: *mut warp_device,
@@ -229,11 +233,13 @@ pub unsafe extern "C" fn warp_alloc_with(
         let device = found_device(device)?;
         let given_options = self::options(options)?;
         let stream = given(given_options.stream)?;
+        let pool = given_pool(given_options.mempool)?;
         let request = Request {
             size,
             alignment: given_options.alignment,
             kind: kind_of(given_options.kind)?,
             stream: stream.as_ref(),
+            pool: pool.as_ref(),
             tag: text(given_options.tag).map_or(0, alloc::intern),
         };
         out.put(pointer(alloc::allocate(device, request)?));

@@ -13,6 +13,7 @@ pub mod device;
 pub mod stream;
 pub mod event;
 pub mod scope;
+pub mod mempool;
 pub mod memory;
 pub mod peer_access;
 pub mod mempool_access;

@@ -1,11 +1,12 @@
 //! # Scopes
 //!
 //! A scope makes something so for the calling thread until it is ended, and then what was before is so again. While it is
-//! open, the functions that tell the current stream or the default device tell what the scope says. Scopes of a thread
+//! open, the functions that tell the current stream, the default device or whether pools are on tell what the scope says. Scopes of a thread
 //! are ended in the reverse order, by the thread that began them; new threads begin without any, and a thread that ends
 //! takes its scopes with it. At most 64 are open in a thread at once.
 //!
-//! What is chosen for the whole process inside a scope, with warp_device_set_default(), is seen when the scope ends. What
+//! What is chosen for the whole process inside a scope, with warp_device_set_default() or warp_mempool_set_enabled(), is seen
+//! when the scope ends. What
 //! the thread chooses for itself, with warp_stream_set_current() or warp_device_set_for_thread(), holds until then.
 
 use super::boundary::{guard, handle, opaque, out};
@@ -58,6 +59,27 @@ pub unsafe extern "C" fn warp_scope_begin_device(
         let out = self::out(out, "out")?;
         let device = found_device(device)?;
         out.put(opaque(scope::begin_device(device)?));
+        Ok(())
+    })
+}
+
+/// Switches the memory pools of a device on or off for the calling thread until the scope ends: what names no kind comes from
+/// the pool, or is plain device memory. Blocks that are there stay what they are, and what warp_mempool_set_enabled() chooses
+/// meanwhile is seen when the scope ends.
+///
+/// @param device  the device; NULL for the default.
+/// @param enabled  nonzero for on.
+/// @param out  the scope, to be ended with warp_scope_end().
+/// @return as warp_mempool_set_enabled(); WARP_ERROR_NOT_SUPPORTED also when the thread has 64 scopes open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_scope_begin_mempool(
+    device: *mut warp_device,
+    enabled: u8,
+    out: *mut *mut warp_scope,
+) -> warp_status {
+    guard(|| {
+        let out = self::out(out, "out")?;
+        out.put(opaque(scope::begin_mempool(found_device(device)?, enabled != 0)?));
         Ok(())
     })
 }

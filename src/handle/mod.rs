@@ -19,10 +19,12 @@ pub enum Tag {
     Event = 4,
     Scope = 5,
     Graph = 6,
+    Mempool = 7,
 }
 
 impl Tag {
-    const ALL: [Tag; 6] = [Tag::Device, Tag::Stream, Tag::Array, Tag::Event, Tag::Scope, Tag::Graph];
+    const ALL: [Tag; 7] =
+        [Tag::Device, Tag::Stream, Tag::Array, Tag::Event, Tag::Scope, Tag::Graph, Tag::Mempool];
 
     fn name(self) -> &'static str {
         match self {
@@ -32,6 +34,7 @@ impl Tag {
             Tag::Event => "event",
             Tag::Scope => "scope",
             Tag::Graph => "graph",
+            Tag::Mempool => "memory pool",
         }
     }
 
