@@ -2,9 +2,8 @@
 //! an address of the one context has a meaning in the other, which is so exactly when a kernel there may touch it.
 
 use crate::device::{Device, PerDevice};
-use crate::driver::{Driver, RawContext};
+use crate::driver::{Driver, Failure, RawContext};
 use crate::error::Result;
-use crate::log;
 use parking_lot::Mutex;
 
 /// The context of a device, if somebody holds it: ours, or one that other code made, which is held as well for a while.
@@ -51,23 +50,24 @@ static PROBES: PerDevice<Mutex<Option<Probe>>> = PerDevice::new();
 
 /// The address of plain memory of the device's context, `None` when there is none yet and none is to be made. The thread's
 /// capture mode is relaxed.
-fn probe(driver: &Driver, device: &Device, context: RawContext, make: bool) -> Result<Option<u64>> {
-    let failed = |f| device.error(driver, f).context("a byte of plain memory to ask about");
-    let id = driver.context_id(context).map_err(failed)?;
-    // A lost device is told of when the lock is free.
-    log::after(|| {
-        let mut probe = PROBES.get_or_make(device, Mutex::default).lock();
-        if let Some(known) = probe.as_ref().filter(|known| known.context_id == id) {
-            return Ok(Some(known.address));
-        }
-        if !make {
-            return Ok(None);
-        }
-        let _current = driver.enter(context).map_err(failed)?;
-        let address = driver.alloc_device(1).map_err(failed)?;
-        *probe = Some(Probe { context_id: id, address });
-        Ok(Some(address))
-    })
+fn probe(
+    driver: &Driver,
+    device: &Device,
+    context: RawContext,
+    make: bool,
+) -> std::result::Result<Option<u64>, Failure> {
+    let id = driver.context_id(context)?;
+    let mut probe = PROBES.get_or_make(device, Mutex::default).lock();
+    if let Some(known) = probe.as_ref().filter(|known| known.context_id == id) {
+        return Ok(Some(known.address));
+    }
+    if !make {
+        return Ok(None);
+    }
+    let _current = driver.enter(context)?;
+    let address = driver.alloc_device(1)?;
+    *probe = Some(Probe { context_id: id, address });
+    Ok(Some(address))
 }
 
 /// Whether the peer's context may touch plain memory of the target's. Contexts that nobody holds have no access. `None` when
@@ -77,7 +77,9 @@ pub fn is_enabled(driver: &Driver, target: &Device, peer: &Device, make: bool) -
     let (Some(owner), Some(accessing)) = (Existing::of(driver, target)?, Existing::of(driver, peer)?) else {
         return Ok(Some(false));
     };
-    let Some(address) = probe(driver, target, owner.context, make)? else { return Ok(None) };
+    let probe = probe(driver, target, owner.context, make);
+    let probe = probe.map_err(|f| target.error(driver, f).context("a byte of plain memory to ask about"))?;
+    let Some(address) = probe else { return Ok(None) };
     let _current = driver.enter(accessing.context).map_err(|f| peer.error(driver, f))?;
     driver.reaches(address).map(Some).map_err(|f| peer.error(driver, f))
 }

@@ -26,7 +26,7 @@ fn check(held: &[Held], grants: &[Grant], enabled: bool) -> Result<()> {
     if let Some(held) = grants.iter().find_map(opposite) {
         fail!(
             Busy,
-            "{} is kept {} by {} open scopes; end those first",
+            "{} is kept {} by open scopes ({}); end those first",
             held.grant.describe(),
             if held.wanted { "enabled" } else { "disabled" },
             held.scopes.len()
