@@ -16,10 +16,9 @@ pub use set::{others_of, set};
 pub use snapshot::{Snapshot, snapshot};
 
 use crate::device::Device;
-use crate::driver::{Driver, RawPool};
+use crate::driver::Driver;
 use crate::error::Result;
-use crate::pool;
-use crate::runtime;
+use crate::{pool, runtime};
 
 /// Whether the peer could be given access to the target's plain memory. Legal in captures.
 pub fn supports(driver: &Driver, target: &Device, peer: &Device) -> Result<bool> {
@@ -39,8 +38,8 @@ pub fn is_supported(target: &Device, peer: &Device) -> bool {
 }
 
 /// Whether the peer could be given access to that memory of the target; a peer need not have pools itself.
-pub fn can_be_enabled(driver: &Driver, memory: Memory, target: &Device, peer: &Device) -> Result<bool> {
-    Ok((memory == Memory::Plain || target.facts().memory_pools) && supports(driver, target, peer)?)
+pub fn can_be_enabled(driver: &Driver, memory: Memory<'_>, target: &Device, peer: &Device) -> Result<bool> {
+    Ok((memory.is_plain() || target.facts().memory_pools) && supports(driver, target, peer)?)
 }
 
 /// Whether the peer may touch the target's plain memory now.
@@ -65,8 +64,8 @@ pub fn pool_is_enabled(driver: &Driver, target: &Device, peer: &Device) -> Resul
 }
 
 /// Whether the peer may touch that memory of the target now.
-pub fn reaches(driver: &Driver, memory: Memory, target: &Device, peer: &Device) -> Result<bool> {
-    if memory == Memory::Plain {
+pub fn reaches(driver: &Driver, memory: Memory<'_>, target: &Device, peer: &Device) -> Result<bool> {
+    if memory.is_plain() {
         return is_enabled(driver, target, peer);
     }
     if !can_be_enabled(driver, memory, target, peer)? {
@@ -77,17 +76,13 @@ pub fn reaches(driver: &Driver, memory: Memory, target: &Device, peer: &Device) 
         return Ok(true);
     }
     let _relaxed = driver.relax_capture().map_err(|f| target.error(driver, f))?;
-    let pool = match memory {
-        Memory::Pool(pool) => pool,
-        _ => pool_of(driver, target)?,
-    };
-    driver.pool_access(pool, peer.facts().device).map_err(|f| target.error(driver, f))
-}
-
-/// The pool that allocations of the device name, or would name; a question does not decide that.
-fn pool_of(driver: &Driver, device: &Device) -> Result<RawPool> {
-    match pool::in_use(device) {
-        Some(pool) => Ok(pool.native()),
-        None => driver.current_pool(device.facts().device).map_err(|f| device.error(driver, f)),
+    let ask = |pool| driver.pool_access(pool, peer.facts().device).map_err(|f| target.error(driver, f));
+    if let Memory::Pool(pool) = memory {
+        return ask(pool.native());
+    }
+    match pool::enter_in_use(target) {
+        Some(pool) => ask(pool.native()),
+        // What allocations would name. A question does not decide that.
+        None => ask(driver.current_pool(target.facts().device).map_err(|f| target.error(driver, f))?),
     }
 }

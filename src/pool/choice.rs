@@ -128,6 +128,12 @@ pub fn in_use(device: &Device) -> Option<&'static Pool> {
     choice.plain().or_else(|| choice.enter_told().map(|entered| entered.pool))
 }
 
+/// As `in_use`, kept from being destroyed meanwhile.
+pub fn enter_in_use(device: &Device) -> Option<Entered> {
+    let choice = CHOICES.get(device)?;
+    choice.plain().map(|pool| Entered { pool, _inside: None }).or_else(|| choice.enter_told())
+}
+
 /// The device's own pool. The first to ask finds out what that is, and what the device uses; under the lock.
 fn settle(device: &'static Device, choice: &Choice) -> Result<&'static Pool> {
     // SAFETY: NULL, or a pool, which is never freed.

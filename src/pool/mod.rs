@@ -8,13 +8,12 @@
 //! Only pools that can be destroyed have to be entered by a call that gives them to the driver. A device's own is there
 //! for good, so most allocations pay nothing for it.
 
-mod access;
 mod choice;
 mod lives;
 mod memory;
 mod table;
 
-pub use choice::{enter_current, forget_device, get, in_use, use_pool};
+pub use choice::{enter_current, enter_in_use, forget_device, get, in_use, use_pool};
 pub use lives::{Form, create, dismantle, enter, mend_in_child, release, wrap};
 pub use memory::{trim_all, usage};
 // What the rules of access ask.
@@ -124,6 +123,50 @@ pub struct Entered {
     pool: &'static Pool,
     /// A device's own is there for good.
     _inside: Option<handle::Entered<lives::Named>>,
+}
+
+impl Entered {
+    /// Keeps the pool from being over also when the call has left it.
+    pub fn keep(&self) -> Kept {
+        Kept::of(self.pool)
+    }
+}
+
+/// A pool that somebody counts on beside calls: it is not destroyed before that is dropped.
+pub struct Kept {
+    pool: &'static Pool,
+}
+
+impl Kept {
+    fn of(pool: &'static Pool) -> Kept {
+        pool.join();
+        Kept { pool }
+    }
+}
+
+impl Clone for Kept {
+    fn clone(&self) -> Kept {
+        Kept::of(self.pool)
+    }
+}
+
+impl PartialEq for Kept {
+    fn eq(&self, other: &Kept) -> bool {
+        std::ptr::eq(self.pool, other.pool)
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        lives::leave(self.pool);
+    }
+}
+
+impl Deref for Kept {
+    type Target = Pool;
+    fn deref(&self) -> &Pool {
+        self.pool
+    }
 }
 
 impl Deref for Entered {
