@@ -100,17 +100,24 @@ fn pool_access(
     home: &'static Device,
     subject: Subject<'_>,
 ) -> Result<Answer> {
-    let (native, is_in_use) = match subject {
+    let (native, _kept) = match subject {
         Subject::Ours(block) => {
             let Some(pool) = pool::of_record(block.pool()) else { return Ok(Answer::Silence) };
-            (pool.native(), pool::in_use(home).is_some_and(|used| std::ptr::eq(used, pool)))
+            if let Some(graph) = capture::recording(toucher)
+                && pool::in_use(home).is_some_and(|used| std::ptr::eq(used, pool))
+            {
+                return Ok(given(graph.reached().pool(home.index())));
+            }
+            let kept = if pool.is_of_device() { None } else { pool.keep() };
+            if kept.is_none() && !pool.is_of_device() {
+                // It was destroyed, and gave what it will ever give.
+                return Ok(given(is_reached(driver, toucher, block.base())?));
+            }
+            (pool.native(), kept)
         }
-        Subject::Foreign { pool: Some(pool), .. } => (pool, false),
+        Subject::Foreign { pool: Some(pool), .. } => (pool, None),
         Subject::Foreign { pool: None, .. } => return Ok(Answer::Silence),
     };
-    if is_in_use && let Some(graph) = capture::recording(toucher) {
-        return Ok(given(graph.reached().pool(home.index())));
-    }
     let ordinal = toucher.facts().device;
     let failed = |f: Failure| home.error(driver, f);
     let _relaxed = driver.relax_capture().map_err(failed)?;

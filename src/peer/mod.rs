@@ -3,6 +3,7 @@
 //! GPU and governs what comes from it; neither says anything of the other. What is so is known to the driver alone, since
 //! other libraries of the process change it too: it is asked each time, and asking changes nothing.
 
+mod capability;
 mod grant;
 mod plain;
 mod scopes;
@@ -29,7 +30,9 @@ pub fn supports(driver: &Driver, target: &Device, peer: &Device) -> Result<bool>
     if target.ordinal() == peer.ordinal() {
         return Ok(true);
     }
-    driver.can_access_peer(peer.facts().device, target.facts().device).map_err(|f| peer.error(driver, f))
+    capability::of(target, peer, || {
+        driver.can_access_peer(peer.facts().device, target.facts().device).map_err(|f| peer.error(driver, f))
+    })
 }
 
 /// As `supports`; where the driver cannot be asked, no.

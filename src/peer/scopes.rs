@@ -1,6 +1,7 @@
 //! Scopes that keep a permission given, or taken, in the whole process. Those that want the same are one: the first remembers
 //! what it found, the last puts that back. None that wants the opposite begins meanwhile, nor is the opposite set.
 
+use super::capability;
 use super::grant::{Grant, Memory};
 use super::set::get_ready;
 use crate::device::Device;
@@ -127,6 +128,7 @@ impl Held {
 
 /// At shutdown: what scopes that nobody ended have changed is as it was before.
 pub fn dismantle() {
+    capability::forget();
     if runtime::is_forked() {
         return;
     }

@@ -67,6 +67,11 @@ impl Pool {
         device::heirs_of(known).first().copied().unwrap_or(known)
     }
 
+    /// Keeps it from being destroyed; `None` when it was.
+    pub fn keep(&'static self) -> Option<Kept> {
+        self.join().then_some(Kept { pool: self })
+    }
+
     /// The number that records carry.
     #[inline]
     pub fn slot(&self) -> u32 {
