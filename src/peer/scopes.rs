@@ -85,20 +85,28 @@ pub fn end(number: u64) -> Result<()> {
     if runtime::is_forked() {
         return Ok(());
     }
-    let is_last = |held: &&Held| held.scopes == [number];
-    let last = HELD.lock().iter().find(is_last).map(|held| (held.grant.clone(), held.found));
-    let waited = last.map_or(Ok(()), |(grant, found)| wait(&grant, found));
-    // What it kept is let go of when the lock is free.
-    let mut over = None;
-    log::after(|| {
-        let mut held = HELD.lock();
-        let Some(at) = held.iter().position(|held| held.scopes.contains(&number)) else { return Ok(()) };
-        held[at].scopes.retain(|open| *open != number);
-        if !held[at].scopes.is_empty() {
-            return Ok(());
-        }
-        over.insert(held.swap_remove(at)).put_back(waited)
-    })
+    let mut waited = None;
+    loop {
+        // What it kept is let go of when the lock is free.
+        let mut over = None;
+        let mut to_wait_for = None;
+        let ended = log::after(|| {
+            let mut held = HELD.lock();
+            let Some(at) = held.iter().position(|held| held.scopes.contains(&number)) else { return Ok(()) };
+            if held[at].scopes.len() > 1 {
+                held[at].scopes.retain(|open| *open != number);
+                return Ok(());
+            }
+            // Only the last one knows that it is, and waits without the lock.
+            let Some(waited) = waited.take() else {
+                to_wait_for = Some((held[at].grant.clone(), held[at].found));
+                return Ok(());
+            };
+            over.insert(held.swap_remove(at)).put_back(waited)
+        });
+        let Some((grant, found)) = to_wait_for else { return ended };
+        waited = Some(wait(&grant, found));
+    }
 }
 
 /// Waits for work that may need what is about to be taken.

@@ -59,8 +59,7 @@ impl Pool {
 
     /// The device that it was first known by, or what stands for that GPU now.
     pub fn device(&self) -> &'static Device {
-        let known = device::at(self.device.load(Ordering::Relaxed) as u16)
-            .expect("a pool's device was made before it");
+        let known = self.first_device();
         if !known.is_lost() {
             return known;
         }
@@ -94,9 +93,13 @@ impl Pool {
         self.max_size.load(Ordering::Relaxed)
     }
 
+    fn first_device(&self) -> &'static Device {
+        device::at(self.device.load(Ordering::Relaxed) as u16).expect("a pool's device was made before it")
+    }
+
     /// Whether its memory is of the device's GPU.
     pub fn is_on(&self, device: &Device) -> bool {
-        device.is_cuda() && self.device().ordinal() == device.ordinal()
+        device.is_cuda() && self.first_device().ordinal() == device.ordinal()
     }
 
     /// An error unless its memory is of the device's GPU.
