@@ -87,11 +87,16 @@ pub(super) unsafe fn mend_in_child() {
     }
 }
 
+/// The device's own pool if it allocates from that, as most do: it need not be entered.
+#[inline]
+pub fn own_in_use(device: &Device) -> Option<&'static Pool> {
+    CHOICES.get(device).and_then(Choice::plain)
+}
+
 /// The pool that allocations of the device name now, entered: the device's current one at the first use, whatever other code
 /// makes current later, until the device is told to use another.
-#[inline]
 pub fn enter_current(device: &'static Device) -> Result<Entered> {
-    match CHOICES.get(device).and_then(Choice::plain) {
+    match own_in_use(device) {
         Some(pool) => Ok(Entered { pool, _inside: None }),
         None => enter_other(device),
     }
