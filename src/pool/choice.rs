@@ -127,10 +127,18 @@ pub fn of_device(device: &'static Device) -> Result<&'static Pool> {
     enter_current(device).map(|entered| entered.pool)
 }
 
-/// What allocations of the device name now, if that was ever asked.
+/// What allocations of the device name now, if that was ever asked; as with `of_device`.
 pub fn in_use(device: &Device) -> Option<&'static Pool> {
+    enter_in_use(device).map(|entered| entered.pool)
+}
+
+/// As `in_use`, entered.
+pub fn enter_in_use(device: &Device) -> Option<Entered> {
     let choice = CHOICES.get(device)?;
-    choice.plain().or_else(|| choice.enter_told().map(|entered| entered.pool))
+    match choice.plain() {
+        Some(pool) => Some(Entered { pool, _inside: None }),
+        None => choice.enter_told(),
+    }
 }
 
 /// The device's own pool. The first to ask finds out what that is, and what the device uses; under the lock.
@@ -231,7 +239,8 @@ pub fn use_pool(device: &'static Device, by: Option<Handle>) -> Result<()> {
 
 fn close(former: Handle) {
     if former != 0 {
-        drop(NAMES.close(former));
+        // Gone already where the library was shut down meanwhile.
+        let _ = lives::close(former);
     }
 }
 
