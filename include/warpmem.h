@@ -881,7 +881,8 @@ typedef struct warp_mempool_options {
     /** sizeof(warp_mempool_options), set by the caller. */
     size_t struct_size;
     /**
-     * The most bytes that the pool may hold; the driver rounds it up, to 32 MiB on many GPUs. 0 for what the GPU has.
+     * The most bytes that the pool may hold; the driver rounds it up, to 32 MiB on many GPUs. What captures allocate is their
+     * graphs' and not counted. 0 for what the GPU has.
      */
     uint64_t max_size;
     /** Bytes that it keeps when something is waited for, any number. */
@@ -998,8 +999,9 @@ warp_status warp_mempool_wrap(warp_device *device, void *native_pool, warp_mempo
 
 /**
  * Gives a pool back. The handle is stale at once; live blocks stay good and are freed as ever. A pool that was created here is
- * destroyed with its last handle, when calls inside of it have left and no device uses it. Also in a forked child, where it
- * only forgets.
+ * destroyed with its last handle, when calls inside of it have left and no device uses it. For a pool of other code such calls
+ * of other threads are waited for: when this returns its owner may destroy it, if no device uses it. Also in a forked child,
+ * where it only forgets.
  *
  * @param pool  a pool; NULL does nothing.
  * @return WARP_ERROR_INVALID_ARGUMENT for a device's own, and for what warp_mempool_get() gave for a pool that was released

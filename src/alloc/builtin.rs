@@ -77,14 +77,18 @@ fn stream_for<'a>(
     }
 }
 
-/// The pool that a block comes from: the one asked for, else what the device allocates from, kept in `current`.
-#[inline]
+/// The pool that a block comes from: the one asked for, else what the device allocates from, kept in `current` if it has to
+/// be.
+#[inline(always)]
 fn pool_for<'a>(
     asked: Option<&'a pool::Entered>,
     device: &'static Device,
     current: &'a mut Option<pool::Entered>,
 ) -> Result<&'a Pool> {
-    match asked {
+    if let Some(pool) = asked {
+        return Ok(pool);
+    }
+    match pool::own_in_use(device) {
         Some(pool) => Ok(pool),
         None => Ok(current.insert(pool::enter_current(device)?)),
     }

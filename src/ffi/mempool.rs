@@ -45,7 +45,8 @@ pub const WARP_MEMPOOL_HANDLE_FABRIC: warp_mempool_handle_type = 8;
 pub struct warp_mempool_options {
     /// sizeof(warp_mempool_options), set by the caller.
     pub struct_size: usize,
-    /// The most bytes that the pool may hold; the driver rounds it up, to 32 MiB on many GPUs. 0 for what the GPU has.
+    /// The most bytes that the pool may hold; the driver rounds it up, to 32 MiB on many GPUs. What captures allocate is their
+    /// graphs' and not counted. 0 for what the GPU has.
     pub max_size: u64,
     /// Bytes that it keeps when something is waited for, any number.
     pub release_threshold: u64,
@@ -271,8 +272,9 @@ pub unsafe extern "C" fn warp_mempool_wrap(
 }
 
 /// Gives a pool back. The handle is stale at once; live blocks stay good and are freed as ever. A pool that was created here is
-/// destroyed with its last handle, when calls inside of it have left and no device uses it. Also in a forked child, where it
-/// only forgets.
+/// destroyed with its last handle, when calls inside of it have left and no device uses it. For a pool of other code such calls
+/// of other threads are waited for: when this returns its owner may destroy it, if no device uses it. Also in a forked child,
+/// where it only forgets.
 ///
 /// @param pool  a pool; NULL does nothing.
 /// @return WARP_ERROR_INVALID_ARGUMENT for a device's own, and for what warp_mempool_get() gave for a pool that was released

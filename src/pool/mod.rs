@@ -13,12 +13,10 @@ mod lives;
 mod memory;
 mod table;
 
-pub use choice::{enter_current, enter_in_use, forget_device, get, in_use, use_pool};
+pub use choice::{enter_current, enter_in_use, forget_device, get, in_use, own_in_use, use_pool};
 pub use lives::{Form, create, dismantle, enter, mend_in_child, release, wrap};
 pub use memory::{trim_all, usage};
-// What the rules of access ask.
-#[allow(unused_imports)]
-pub use {choice::of_device, table::of_record};
+pub use table::of_record;
 
 pub use crate::driver::{PoolMemory, RawPool};
 

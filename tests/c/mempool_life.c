@@ -538,6 +538,36 @@ PROCESS_TEST(of_many_releases_one_counts)
     finish();
 }
 
+/* When the release of a pool of other code returns, or a device stops using it, its owner may destroy it: no call meets a pool
+ * that is gone. */
+PROCESS_TEST(a_wrapped_pool_is_its_owners_again_when_the_release_returns)
+{
+    pthread_t users[3], others[2];
+    uint64_t counts[2] = {0};
+    int round, i;
+    start_on("h200x2");
+    first = gpu(0);
+    (void)pool_in_use(first);
+    for (i = 0; i < 2; ++i)
+        REQUIRE(pthread_create(&others[i], NULL, allocate_from_the_device, &counts[i]) == 0);
+    for (round = 0; round < 50; ++round) {
+        CUmemoryPool theirs = foreign_pool(0, 0);
+        CHECK_STATUS(warp_mempool_wrap(first, theirs, &shared), WARP_SUCCESS);
+        for (i = 0; i < 3; ++i)
+            REQUIRE(pthread_create(&users[i], NULL, allocate_until_it_is_stale, NULL) == 0);
+        use(first, shared);
+        release(shared);
+        use(first, NULL);
+        CHECK_EQ_U64(SIMULATOR(cuMemPoolDestroy)(theirs), 0);
+        for (i = 0; i < 3; ++i)
+            REQUIRE(pthread_join(users[i], NULL) == 0);
+    }
+    __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+    for (i = 0; i < 2; ++i)
+        REQUIRE(pthread_join(others[i], NULL) == 0);
+    finish();
+}
+
 static void *begin_alike(void *argument)
 {
     *(warp_mempool **)argument = pool_in_use(first);
