@@ -204,14 +204,11 @@ impl<'a> Cursor<'a> {
                     Kind::Word(_) => Some(self.name()?),
                     _ => None,
                 };
-                let mut offset = 0_u64;
-                if base.is_none() {
-                    offset = self.address_number()?;
-                } else if self.take('+') {
-                    offset = self.address_number()?;
-                } else if self.peek() == Kind::Mark('-') {
-                    offset = self.address_number()?;
-                }
+                let offset = if base.is_none() || self.take('+') || self.peek() == Kind::Mark('-') {
+                    self.address_number()?
+                } else {
+                    0
+                };
                 if self.peek() == Kind::Mark(',') {
                     return unknown(line, "an address of several parts");
                 }
