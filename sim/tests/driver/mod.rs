@@ -253,6 +253,7 @@ unsafe extern "C" {
 
     pub safe fn warpsim_kernel_limit(instructions: u64);
     pub safe fn warpsim_schedule(seed: u64);
+    pub safe fn warpsim_races(on: u8);
     pub fn warpsim_set_topology(text: *const c_char, message: *mut c_char, len: usize) -> u32;
     pub safe fn warpsim_reset();
     pub fn warpsim_fail(entry: *const c_char, nth: u64, code: u32) -> u32;
