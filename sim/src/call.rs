@@ -137,11 +137,13 @@ pub struct Session {
     guard: Option<MutexGuard<'static, World>>,
     pub entry: &'static str,
     pub note: Option<Box<str>>,
+    /// The context of the last stream or event that the call named.
+    pub named: u64,
 }
 
 impl Session {
     fn new(entry: &'static str) -> Session {
-        Session { guard: Some(world()), entry, note: None }
+        Session { guard: Some(world()), entry, note: None, named: 0 }
     }
 
     /// A session for a control function that lets the lock go (host functions run without it).
@@ -209,7 +211,7 @@ pub fn call<const N: usize>(
             let heard = session.hear(entry.name);
             session.told(heard)?;
             body(&mut session)?;
-            let heard = session.hear_after(entry.name);
+            let heard = session.hear_after(entry.name, session.named);
             session.told(heard)
         });
         session.run_destructors();

@@ -33,6 +33,8 @@ pub struct Launch {
     pub block: [u32; 3],
     /// Bytes of shared memory beside the kernel's own.
     pub shared: u32,
+    /// Where each parameter is, for a question about a node.
+    pub shown: Vec<u64>,
 }
 
 /// A block that the kernel may touch.

@@ -276,8 +276,15 @@ impl Session {
     /// The stream that a handle means for the calling thread. A destroyed one crashes, as on hardware.
     ///
     /// # Errors
-    /// No or a dead current context where one is needed; context is destroyed for an orphan.
+    /// No or a dead current context where one is needed; context is destroyed for an orphan; the fault of its context.
     pub fn stream(&mut self, handle: u64) -> Result<u64, Code> {
+        let number = self.stream_of(handle)?;
+        self.named = self.streams.get(&number).map_or(0, |stream| stream.context);
+        self.hear_of(self.named)?;
+        Ok(number)
+    }
+
+    fn stream_of(&mut self, handle: u64) -> Result<u64, Code> {
         match handle {
             0 | LEGACY => {
                 let context = self.current()?.handle;

@@ -148,12 +148,19 @@ impl World {
         }
     }
 
-    /// After a call that went well: the fault that came up while it waited.
+    /// After a call that went well: the fault that came up while it waited, in the current context or in that of the
+    /// stream or event that it named.
     ///
     /// # Errors
     /// As [`World::hear`].
-    pub fn hear_after(&self, entry: &str) -> Result<(), (Code, String)> {
-        if self.trouble.is_empty() || !begins(entry, WAITING) { Ok(()) } else { self.hear(entry) }
+    pub fn hear_after(&self, entry: &str, named: u64) -> Result<(), (Code, String)> {
+        if self.trouble.is_empty() || !begins(entry, WAITING) {
+            return Ok(());
+        }
+        match self.trouble.of(named) {
+            Some(fault) => Err((fault.code, fault.text.clone())),
+            None => self.hear(entry),
+        }
     }
 
     /// A context that is no more is not made anew once a fault has ended all of them.
@@ -169,9 +176,6 @@ impl World {
     /// # Errors
     /// The fault of that context.
     pub fn hear_of(&self, context: u64) -> Result<(), Code> {
-        if self.trouble.is_empty() {
-            return Ok(());
-        }
         self.trouble.of(context).map_or(Ok(()), |fault| Err(fault.code))
     }
 }

@@ -35,6 +35,7 @@ PROBES = [
     ("driver_probe11.cpp", "driver_facts11_h200x2.txt", "h200x2", "c++", ["-O1", "-std=c++17"], ["facts"]),
     ("driver_probe12.cpp", "driver_facts12_h200x2.txt", "h200x2", "c++",
      ["-O1", "-std=c++17", "-DBUSY_BYTES=(1<<20)"], []),
+    ("driver_probe13.cpp", "driver_facts13_h200x2.txt", "h200x2", "c++", ["-O1", "-std=c++17"], []),
 ]
 
 

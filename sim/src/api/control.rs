@@ -180,6 +180,11 @@ pub extern "C" fn warpsim_run(pieces: u64) -> u64 {
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn warpsim_kernel_limit(instructions: u64) {
+    call::world().kernel_limit = if instructions == 0 { crate::kernel::LIMIT } else { instructions };
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn warpsim_order_checks(on: u8) {
     call::world().order.checks = Some(on != 0);
 }

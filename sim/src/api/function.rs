@@ -139,7 +139,8 @@ pub extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
     })
 }
 
-/// The shape of a launch.
+/// The shape of a launch, as the driver's structs begin with it.
+#[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub grid: [u32; 3],
@@ -148,6 +149,7 @@ pub struct Shape {
 }
 
 /// What is passed to a kernel: an address for each parameter, or a buffer with all of them.
+#[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Passed {
     pub each: In<u64>,
@@ -226,7 +228,7 @@ pub fn describe(session: &mut Session, handle: u64, shape: &Shape, passed: Passe
     let parameters = parameters(function, passed)?;
     let code = function.code.clone();
     let Shape { grid, block, shared } = *shape;
-    Ok(Launch { code, function: handle, parameters, grid, block, shared })
+    Ok(Launch { code, function: handle, parameters, grid, block, shared, shown: Vec::new() })
 }
 
 fn launch(
@@ -245,7 +247,15 @@ fn launch(
     if session.function(handle)?.context != context {
         return Err(codes::INVALID_HANDLE);
     }
-    let launch = describe(session, handle, shape, passed)?;
+    let launch = describe(session, handle, shape, passed);
+    if launch.is_err()
+        && check_shape(session, session.function(handle)?, shape).is_err()
+        && session.is_captured(number)
+    {
+        // Not all mistakes end a capture, but this one does.
+        _ = session.outside_captures(number);
+    }
+    let launch = launch?;
     session.admit_work(number)?;
     session.submit(number, Vec::new(), Work::Kernel(Box::new(launch)));
     Ok(())

@@ -15,6 +15,7 @@ pub mod graph;
 pub mod host;
 pub mod init;
 pub mod ipc;
+pub mod kernel_node;
 pub mod memory;
 pub mod module;
 pub mod node;

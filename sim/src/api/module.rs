@@ -22,7 +22,7 @@ fn image_bytes(image: In<u8>) -> Result<Vec<u8>, Code> {
     Ok(text.to_bytes().to_vec())
 }
 
-/// Writes a log where there is a buffer for it: the text, cut to the room, and how many bytes that are.
+/// Writes a log where there is a buffer for it: the text, cut to the room, and how many bytes that are without its end.
 fn put_log(options: &[u32], values: Out<u64>, (log, size): (u32, u32), text: &str) -> Result<(), Code> {
     let place = |option| options.iter().position(|other| *other == option);
     let Some(size_at) = place(size) else { return Ok(()) };
@@ -34,7 +34,7 @@ fn put_log(options: &[u32], values: Out<u64>, (log, size): (u32, u32), text: &st
         let out: Out<u8> = Out::at(buffer);
         for (i, byte) in text.bytes().take(room - 1).chain([0]).enumerate() {
             out.put_at(i, byte)?;
-            written = i + 1;
+            written = i;
         }
     }
     values.put_at(size_at, written as u64)

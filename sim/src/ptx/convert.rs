@@ -48,8 +48,8 @@ fn whole(value: f64, round: Round) -> f64 {
 fn from_float(value: f64, how: &Conversion) -> u64 {
     if value.is_nan() {
         // The hardware's own answer for what is no number, where one of the two is of 64 bits.
-        let odd = how.to.bytes == 8 || (how.from.bytes == 8 && how.to.bytes == 4);
-        return if odd { 1 << (how.to.bits() - 1) } else { 0 };
+        let wide = how.to.bytes == 8 || how.from.bytes == 8;
+        return if wide { placed(1 << (how.to.bits() - 1), how) } else { 0 };
     }
     let (low, high) = range(how.to);
     let value = whole(value, how.round.unwrap_or(Round::Zero));

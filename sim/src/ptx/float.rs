@@ -1,7 +1,7 @@
 //! Floating-point arithmetic with the rounding that an instruction asks for. A result that is no number is the
 //! hardware's own; the host's rounding mode stays as it is, so what has to be rounded otherwise is computed with its error.
 use super::operand::{Class, Round, Type};
-use super::program::Test;
+use super::program::{Test, Three};
 
 /// The hardware's answer where a result of 32 bits is no number.
 const NAN32: f32 = f32::from_bits(0x7FFF_FFFF);
@@ -193,6 +193,15 @@ fn compute64(how: How, a: f64, b: f64, c: f64) -> u64 {
     (if how.saturate { saturate64(value) } else { value }).to_bits()
 }
 
+/// What an atomic instruction makes of the old value and its operand.
+pub fn atomic(name: &str, kind: Type) -> Option<Three> {
+    match (name, kind.class, kind.bytes) {
+        ("add", Class::Float, 4) => Some(|old, b, _| put32(f32_of(old) + f32_of(b))),
+        ("add", Class::Float, 8) => Some(|old, b, _| (f64_of(old) + f64_of(b)).to_bits()),
+        _ => None,
+    }
+}
+
 macro_rules! test {
     (|$a:ident, $b:ident| $body:expr, $kind:expr, $flush:expr) => {
         match ($kind.bytes, $flush) {
@@ -217,7 +226,7 @@ macro_rules! test {
 
 /// A comparison by its name; those that end with `u` hold for what is no number.
 #[expect(
-    clippy::nonminimal_bool,
+    clippy::double_comparisons,
     clippy::neg_cmp_op_on_partial_ord,
     reason = "what is no number compares as nothing"
 )]

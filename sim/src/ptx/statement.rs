@@ -4,7 +4,7 @@ use super::decode::{self, Body, Name, Operand, Statement};
 use super::lex::{Kind, Number};
 use super::operand::{Space, Type};
 use super::program::{Kernel, Parameter};
-use super::variable::{LARGEST, declared};
+use super::variable::{LARGEST, LOCAL, declared};
 use super::{Problem, malformed, unknown};
 
 /// The most bytes of parameters that a kernel has.
@@ -162,7 +162,7 @@ impl<'a> Cursor<'a> {
         };
         let offset = size.next_multiple_of(one.align);
         *size = offset + one.size;
-        if *size > LARGEST {
+        if *size > if shared { LARGEST } else { LOCAL } {
             return malformed(line, format!("'{}' is too large", one.name));
         }
         body.declare(line, one.name, Name::Place(space, offset))
@@ -204,14 +204,11 @@ impl<'a> Cursor<'a> {
                     Kind::Word(_) => Some(self.name()?),
                     _ => None,
                 };
-                let mut offset = 0_u64;
-                if base.is_none() {
-                    offset = self.address_number()?;
-                } else if self.take('+') {
-                    offset = self.address_number()?;
-                } else if self.peek() == Kind::Mark('-') {
-                    offset = self.address_number()?;
-                }
+                let offset = if base.is_none() || self.take('+') || self.peek() == Kind::Mark('-') {
+                    self.address_number()?
+                } else {
+                    0
+                };
                 if self.peek() == Kind::Mark(',') {
                     return unknown(line, "an address of several parts");
                 }

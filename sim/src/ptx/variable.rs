@@ -4,8 +4,10 @@ use super::lex::{Kind, Number};
 use super::operand::Type;
 use super::{Problem, malformed, unknown};
 
-/// The most bytes that one variable has here.
-pub const LARGEST: u64 = 1 << 32;
+/// The most bytes of a variable, and of all that a kernel has of its own, here.
+pub const LARGEST: u64 = 64 << 20;
+/// The most bytes that a thread has of its own.
+pub const LOCAL: u64 = 512 << 10;
 
 /// A variable, as it is declared.
 pub struct Declared<'a> {

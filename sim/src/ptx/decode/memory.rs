@@ -39,6 +39,9 @@ const ORDER: &[&str] = &[
     "L2::256B",
 ];
 
+/// Those that memory of one thread cannot have.
+const SHARING: &[&str] = &["relaxed", "acquire", "release", "acq_rel", "volatile", "mmio"];
+
 fn take_space(reader: &mut Reader) -> Space {
     let found = reader.parts.iter().skip(1).position(|part| Space::parse(part).is_some());
     found.and_then(|at| Space::parse(reader.parts.remove(at + 1))).unwrap_or(Space::Generic)
@@ -102,10 +105,14 @@ fn parts<'a, 'b>(reader: &'b Reader<'a, '_>, i: usize, count: usize) -> Result<&
 fn prologue(reader: &mut Reader) -> Result<(Space, usize, Type), Problem> {
     let space = take_space(reader);
     let count = take_count(reader)?;
+    let own = matches!(space, Space::Param | Space::Local);
+    if own && reader.parts.iter().any(|part| SHARING.contains(part)) {
+        return reader.malformed("memory of one thread is neither volatile nor ordered");
+    }
     reader.take_any(ORDER);
     let kind = reader.kind()?;
     if reader.parts.len() > 1 || kind.is_predicate() {
-        return if reader.parts.iter().any(|part| *part == "v3") {
+        return if reader.parts.contains(&"v3") {
             reader.malformed("a vector of three")
         } else {
             reader.unknown()
@@ -169,13 +176,7 @@ pub fn atomic<'a>(body: &mut Body<'a, '_>, reader: &mut Reader<'a, '_>) -> Resul
     reader.take("noftz");
     let kind = reader.kind()?;
     let [_, name] = reader.parts[..] else { return reader.unknown() };
-    let f = integer::atomic(name, kind).or_else(|| match (name, kind.class, kind.bytes) {
-        ("add", Class::Float, 4) => Some(
-            (|old, b, _| float::put32(float::f32_of(old) + float::f32_of(b))) as crate::ptx::program::Three,
-        ),
-        ("add", Class::Float, 8) => Some(|old, b, _| (float::f64_of(old) + float::f64_of(b)).to_bits()),
-        _ => None,
-    });
+    let f = integer::atomic(name, kind).or(float::atomic(name, kind));
     let Some(f) = f else { return reader.unknown() };
     if matches!(space, Space::Param | Space::Local) {
         return reader.malformed("an atomic instruction on memory of one thread");

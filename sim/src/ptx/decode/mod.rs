@@ -12,7 +12,7 @@ use super::program::{Instruction, Kernel, Op, Slot, Special};
 use super::{Problem, malformed, unknown};
 
 /// The most registers of a thread.
-const REGISTERS: u32 = 1 << 18;
+const REGISTERS: u32 = 1 << 16;
 
 /// What a name stands for, if it is no register.
 #[derive(Clone, Copy, Debug)]
