@@ -113,9 +113,8 @@ macro_rules! arithmetic {
             (a as $unsigned).abs_diff(b as $unsigned).wrapping_add(c as $unsigned) as u64
         });
         // The shift is a word of its own: all the bits of it count.
-        let by = if n == 16 { "cvt.u32.u16 t, b;" } else { "cvt.u32.u64 t, i;" };
         let by = match n {
-            16 => by.into(),
+            16 => "cvt.u32.u16 t, b;".to_owned(),
             32 => "mov.b32 t, b;".to_owned(),
             _ => "cvt.u32.u64 t, b;".to_owned(),
         };
@@ -419,23 +418,19 @@ fn numbers_are_converted() {
     check(&sim, (64, 32), "cvt.rn.f32.s64 r, a;", |a, _, _| u64::from((a as i64 as f32).to_bits()));
     check(&sim, (64, 64), "cvt.rn.f64.s64 r, a;", |a, _, _| (a as i64 as f64).to_bits());
     let inputs = floats();
-    for (code, to, wanted) in
-        [
-            ("cvt.rzi.s32.f32 r, a;", 32, (|a| i64::from(a as i32) as u64) as fn(f32) -> u64),
-            ("cvt.rzi.u32.f32 r, a;", 32, |a| u64::from(a as u32)),
-            ("cvt.rzi.s8.f32 r, a;", 32, |a| a as i8 as u64),
-            ("cvt.rni.u16.f32 r, a;", 32, |a| u64::from(a.round_ties_even() as u16)),
-            ("cvt.rmi.s64.f32 r, a;", 64, |a| if a.is_nan() { 1 << 63 } else { a.floor() as i64 as u64 }),
-            ("cvt.rpi.u64.f32 r, a;", 64, |a| if a.is_nan() { 1 << 63 } else { a.ceil() as u64 }),
-            ("cvt.rzi.sat.u8.f32 r, a;", 32, |a| u64::from(a as u8)),
-            ("cvt.rpi.f32.f32 r, a;", 32, |a| {
-                u64::from(if a.is_nan() { 0x7FFF_FFFF } else { a.ceil().to_bits() })
-            }),
-            ("cvt.f64.f32 r, a;", 64, |a| {
-                if a.is_nan() { f64::from(a).to_bits() } else { f64::from(a).to_bits() }
-            }),
-        ]
-    {
+    for (code, to, wanted) in [
+        ("cvt.rzi.s32.f32 r, a;", 32, (|a| i64::from(a as i32) as u64) as fn(f32) -> u64),
+        ("cvt.rzi.u32.f32 r, a;", 32, |a| u64::from(a as u32)),
+        ("cvt.rzi.s8.f32 r, a;", 32, |a| a as i8 as u64),
+        ("cvt.rni.u16.f32 r, a;", 32, |a| u64::from(a.round_ties_even() as u16)),
+        ("cvt.rmi.s64.f32 r, a;", 64, |a| if a.is_nan() { 1 << 63 } else { a.floor() as i64 as u64 }),
+        ("cvt.rpi.u64.f32 r, a;", 64, |a| if a.is_nan() { 1 << 63 } else { a.ceil() as u64 }),
+        ("cvt.rzi.sat.u8.f32 r, a;", 32, |a| u64::from(a as u8)),
+        ("cvt.rpi.f32.f32 r, a;", 32, |a| {
+            u64::from(if a.is_nan() { 0x7FFF_FFFF } else { a.ceil().to_bits() })
+        }),
+        ("cvt.f64.f32 r, a;", 64, |a| f64::from(a).to_bits()),
+    ] {
         let mask = u64::MAX >> (64 - to);
         for ([a, ..], got) in inputs.iter().zip(run(&sim, (32, to), code, &inputs)) {
             assert_eq!(got, wanted(single(*a)) & mask, "{code}: {:e}", single(*a));
