@@ -104,7 +104,7 @@ void warpsim_release_all(void);
 
 /* Whether a call that waits releases the holds it waits for (the default), or waits for another thread to do so. Calls
  * that wait: every synchronise, copies and fills without a stream, copies to pageable memory, plain frees of device,
- * managed and page-locked memory. */
+ * managed and page-locked memory, the end of a module. */
 void warpsim_auto_release(uint8_t on);
 
 /* ---- The schedule --------------------------------------------------------------------------------------------------

@@ -120,6 +120,25 @@ fn registered_memory_is_met_at_its_own_address_or_at_its_alias() {
 }
 
 #[test]
+fn a_kernel_passes_the_fence_around_managed_memory() {
+    for seed in 1..30 {
+        let sim = Sim::choose("wsl");
+        warpsim_schedule(seed);
+        ok(cuInit(0));
+        sim.enter(0);
+        let stream = sim.stream(NON_BLOCKING);
+        let managed = get(|out: &mut u64| cuMemAllocManaged(out, 64, 1));
+        let module = sim.load(TOUCH).map_err(name).expect("a good program");
+        for _ in 0..3 {
+            ok(sim.launch(sim.function(module, "touch"), 1, 1, stream, &[managed]));
+        }
+        ok(cuStreamSynchronize(stream));
+        assert_eq!(sim.peek(managed, 4), [3, 0, 0, 0]);
+        assert_eq!(violations(), 0);
+    }
+}
+
+#[test]
 fn freed_memory_is_no_memory() {
     let sim = Sim::start("h200");
     let block = sim.alloc(64);
