@@ -235,6 +235,57 @@ fn bits_are_counted_taken_and_put() {
 }
 
 #[test]
+fn atomics_give_the_old_value_and_leave_the_new_one() {
+    let sim = Sim::start("h200");
+    type New = fn(u64, u64, u64) -> u64;
+    let words: [(&str, New); 12] = [
+        ("add.u32", |a, b, _| a.wrapping_add(b)),
+        ("add.s32", |a, b, _| a.wrapping_add(b)),
+        ("min.u32", |a, b, _| a.min(b)),
+        ("max.u32", |a, b, _| a.max(b)),
+        ("min.s32", |a, b, _| (a as i32).min(b as i32) as u64),
+        ("max.s32", |a, b, _| (a as i32).max(b as i32) as u64),
+        ("and.b32", |a, b, _| a & b),
+        ("or.b32", |a, b, _| a | b),
+        ("xor.b32", |a, b, _| a ^ b),
+        ("exch.b32", |_, b, _| b),
+        ("inc.u32", |a, b, _| if a >= b { 0 } else { a + 1 }),
+        ("dec.u32", |a, b, _| if a == 0 || a > b { b } else { a - 1 }),
+    ];
+    let place = |width: u32| format!("ld.param.u64 y, [out]; mul.wide.u32 i, t, {width}; add.u64 y, y, i;");
+    for (op, new) in words {
+        let own = format!("{} st.global.b32 [y], a;", place(4));
+        check(&sim, (32, 32), &format!("{own} atom.global.{op} r, [y], b;"), |a, _, _| a);
+        check(
+            &sim,
+            (32, 32),
+            &format!("{own} red.relaxed.gpu.global.{op} [y], b; ld.global.b32 r, [y];"),
+            new,
+        );
+    }
+    let wide: [(&str, New); 4] = [
+        ("add.u64", |a, b, _| a.wrapping_add(b)),
+        ("min.s64", |a, b, _| (a as i64).min(b as i64) as u64),
+        ("max.u64", |a, b, _| a.max(b)),
+        ("exch.b64", |_, b, _| b),
+    ];
+    for (op, new) in wide {
+        let code = format!("{} st.b64 [y], a; atom.{op} x, [y], b; ld.b64 r, [y];", place(8));
+        check(&sim, (64, 64), &code, new);
+    }
+    let code = format!(
+        "{} st.global.b32 [y], a; atom.global.cas.b32 u, [y], c, b; ld.global.b32 r, [y]; mov.u32 u, %ctaid.x;",
+        place(4)
+    );
+    check(&sim, (32, 32), &code, |a, b, c| if a == c { b } else { a });
+    check_float(
+        &sim,
+        &format!("{} st.global.f32 [y], a; atom.global.add.f32 f, [y], b; ld.global.b32 r, [y];", place(4)),
+        |a, b, _| a + b,
+    );
+}
+
+#[test]
 fn predicates_combine() {
     let sim = Sim::start("h200");
     for (op, both) in

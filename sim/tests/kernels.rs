@@ -265,6 +265,34 @@ fn races_of_kernels_are_found_for_the_bytes_they_touched() {
 }
 
 #[test]
+fn races_of_a_kernel_with_a_fill_are_found_whoever_came_first() {
+    for kernel_first in [true, false] {
+        for offset in [0, 4] {
+            for seed in 1..30 {
+                let sim = Sim::choose("h200");
+                warpsim_schedule(seed);
+                warpsim_races(1);
+                ok(cuInit(0));
+                sim.enter(0);
+                let (a, b) = (sim.stream(NON_BLOCKING), sim.stream(NON_BLOCKING));
+                let block = sim.alloc(64);
+                let module = sim.load(TOUCH).map_err(name).expect("a good program");
+                let function = sim.function(module, "touch");
+                for step in [kernel_first, !kernel_first] {
+                    if step {
+                        ok(sim.launch(function, 1, 1, a, &[block]));
+                    } else {
+                        ok(cuMemsetD8Async(block + offset, 1, 4, b));
+                    }
+                }
+                ok(cuCtxSynchronize());
+                assert_eq!(violations() > 0, offset == 0, "seed {seed}, {kernel_first}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_free_that_nothing_orders_behind_a_kernel_is_found_under_every_seed() {
     let (mut ran_late, mut total) = (0, 0);
     for seed in 1..200 {
