@@ -391,6 +391,7 @@ impl World {
         let Some(accessing) = self.contexts.get(context) else { return false };
         match block.kind {
             Kind::Default | Kind::Imported => self.reaches(accessing, block.context, block.device),
+            Kind::Pool if self.pools.get(block.source).is_some_and(|pool| pool.managed) => true,
             Kind::Pool => self.pool_access(block.source, accessing.device) & 1 != 0,
             Kind::Mapping | Kind::Graph => {
                 block.access.get(&accessing.device).is_some_and(|flags| flags & 1 != 0)

@@ -3,9 +3,8 @@
 //! pools are as they were when that began.
 #![forbid(unsafe_code)]
 
-use super::contexts_of;
 use super::rule::{Answer, Question};
-use crate::alloc::Block;
+use crate::alloc::{Block, Rule};
 use crate::capture;
 use crate::device::Device;
 use crate::driver::{Driver, Failure, RawPool};
@@ -46,13 +45,33 @@ pub fn answer(
         Question::MappingAccess => mapping(driver, toucher, home, subject.address()),
         Question::GraphAccess => graph(driver, toucher, subject),
     };
+    Ok(unless_silent(answer)?.unwrap_or(Answer::Silence))
+}
+
+/// `None` when the driver refused. A device that is gone, or a process that may not ask, is the caller's to know.
+pub fn unless_silent<T>(answer: Result<T>) -> Result<Option<T>> {
     match answer {
-        // A device that is gone, or a process that may not ask, is the caller's to know; that the driver refused is not.
-        Err(error) if error.status == Status::DriverError || error.status == Status::NotSupported => {
-            Ok(Answer::Silence)
-        }
-        answer => answer,
+        Err(error) if error.status == Status::DriverError || error.status == Status::NotSupported => Ok(None),
+        answer => answer.map(Some),
     }
+}
+
+/// Whether a GPU may touch what default requests on another are served with.
+pub fn reaches_default(rule: Rule, toucher: &'static Device, home: &'static Device) -> Result<bool> {
+    let driver = runtime::driver()?;
+    let recording = capture::recording(toucher);
+    if rule != Rule::Pool {
+        return match recording {
+            Some(graph) => Ok(graph.reached().peer(home.index())),
+            None => peer::is_enabled_for_gpu(driver, home, toucher),
+        };
+    }
+    if let (Some(graph), Some(pool)) = (recording, pool::in_use(home))
+        && let Some(given) = graph.reached().pool(home.index(), pool.native())
+    {
+        return Ok(given);
+    }
+    peer::pool_is_enabled(driver, home, toucher)
 }
 
 fn given(yes: bool) -> Answer {
@@ -75,23 +94,14 @@ fn reach(
         return Ok(given(graph.reached().peer(home.index())));
     }
     // Other code may have enabled or disabled peers, and memory that other processes made does not follow them.
-    if is_reached(driver, toucher, subject.address())? {
+    if peer::is_address_reached(driver, toucher, subject.address())? {
         return Ok(Answer::Yes);
     }
-    if !is_ours && peer::is_enabled(driver, home, toucher)? {
+    // This only tells one refusal from another, and may find no memory to ask about.
+    if !is_ours && peer::is_enabled(driver, home, toucher).unwrap_or(false) {
         return Ok(Answer::NotByPeers);
     }
     refused(driver, toucher, home)
-}
-
-/// Whether a kernel on the GPU may touch the address. What one context of it may, the others may as well.
-fn is_reached(driver: &'static Driver, gpu: &'static Device, address: u64) -> Result<bool> {
-    for device in contexts_of(gpu) {
-        if peer::is_address_reached(driver, device, address)? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 fn pool_access(
@@ -100,16 +110,16 @@ fn pool_access(
     home: &'static Device,
     subject: Subject<'_>,
 ) -> Result<Answer> {
-    let (native, is_in_use) = match subject {
-        Subject::Ours(block) => {
-            let Some(pool) = pool::of_record(block.pool()) else { return Ok(Answer::Silence) };
-            (pool.native(), pool::in_use(home).is_some_and(|used| std::ptr::eq(used, pool)))
-        }
-        Subject::Foreign { pool: Some(pool), .. } => (pool, false),
-        Subject::Foreign { pool: None, .. } => return Ok(Answer::Silence),
+    let native = match subject {
+        Subject::Ours(block) => pool::of_record(block.pool()).map(|pool| pool.native()),
+        Subject::Foreign { pool, .. } => pool,
     };
-    if is_in_use && let Some(graph) = capture::recording(toucher) {
-        return Ok(given(graph.reached().pool(home.index())));
+    let Some(native) = native else { return Ok(Answer::Silence) };
+    if matches!(subject, Subject::Ours(_))
+        && let Some(graph) = capture::recording(toucher)
+        && let Some(reached) = graph.reached().pool(home.index(), native)
+    {
+        return Ok(given(reached));
     }
     let ordinal = toucher.facts().device;
     let failed = |f: Failure| home.error(driver, f);
@@ -134,7 +144,8 @@ fn graph(driver: &'static Driver, toucher: &'static Device, subject: Subject<'_>
         Subject::Ours(block) => Ok(given(block.is_reached_by_graph(toucher.ordinal()))),
         // The driver denies such memory an address on other GPUs also where kernels there may touch it.
         Subject::Foreign { address, .. } => {
-            Ok(if is_reached(driver, toucher, address)? { Answer::Yes } else { Answer::Silence })
+            let reached = peer::is_address_reached(driver, toucher, address)?;
+            Ok(if reached { Answer::Yes } else { Answer::Silence })
         }
     }
 }

@@ -11,10 +11,8 @@ pub use rule::{Access, Reason};
 use crate::alloc::{self, Block, Kind, Rule};
 use crate::array::Array;
 use crate::array::indexed::IndexedArray;
-use crate::device::{self, Device};
+use crate::device::Device;
 use crate::error::Result;
-use crate::peer;
-use crate::runtime;
 use ask::Subject;
 use rule::{Answer, Memory, Place, Toucher};
 
@@ -53,11 +51,16 @@ pub fn of_array(toucher: &'static Device, array: &Array) -> Result<Finding> {
         return of_block(toucher, &block);
     }
     let found = of_foreign(toucher, array.address())?;
-    if found.reason != Reason::UnknownMemory {
+    if found.home.is_some() {
         return Ok(found);
     }
-    // Nobody but its maker knows what it is: ordinary host memory, which was wrapped on a device that reaches that.
     let (kind, rule) = (array.kind(), array.rule());
+    // Managed memory may be wrapped on any device; whose it is only the driver could have told.
+    if rule == Rule::Managed {
+        return Ok(Finding { reason: found.reason, home: Some(array.device()), kind, rule });
+    }
+    // Nobody but its maker knows what it is, ordinary host memory which was wrapped on a device that reaches that, or the
+    // driver did not tell now what it told when the array was made.
     let reason = judge(
         toucher,
         Some(array.device()),
@@ -101,12 +104,7 @@ pub fn of_device(toucher: &'static Device, other: &'static Device) -> Result<boo
     let answer = match rule::question(about(toucher), memory) {
         None => Answer::No,
         Some(_) => {
-            let driver = runtime::driver()?;
-            let given = match rule {
-                Rule::Pool => peer::pool_is_enabled(driver, other, toucher)?,
-                _ => peer::is_enabled(driver, other, toucher)?,
-            };
-            if given { Answer::Yes } else { Answer::No }
+            if ask::reaches_default(rule, toucher, other)? { Answer::Yes } else { Answer::No }
         }
     };
     Ok(rule::judge(about(toucher), memory, answer).access() == Access::Accessible)
@@ -126,7 +124,9 @@ fn of_block(toucher: &'static Device, block: &Block) -> Result<Finding> {
 }
 
 fn of_foreign(toucher: &'static Device, address: u64) -> Result<Finding> {
-    let info = alloc::describe(address)?;
+    let Some(info) = ask::unless_silent(alloc::describe(address))? else {
+        return Ok(Finding { reason: Reason::NoAnswer, ..Finding::empty(None, Kind::Unknown, Rule::Unknown) });
+    };
     let (home, kind, rule) = (info.device, info.kind, info.rule);
     let reason = judge(toucher, home, rule, Subject::Foreign { address, pool: info.pool })?;
     Ok(Finding { reason, home, kind, rule })
@@ -226,7 +226,7 @@ impl Finding {
                 "the pool gave no access to {to} when the graph was captured, which fixes that; grant it with warp_mempool_access_set_enabled({home}, {to}, 1) before the capture begins"
             ),
             Reason::OtherProcess => format!(
-                "peer access of {to} to {home} is enabled and does not lead there: the memory is another process's; open its handle on {to} instead"
+                "peer access of {to} to {home} is enabled and does not lead there: the memory is another process's, whose handle is to be opened on {to} instead, or of a context of that GPU that is no device here, to be registered with warp_device_from_context()"
             ),
             Reason::NotOnLaunchDevice => format!(
                 "strict mode wants every argument on {to}; WARP_LAUNCH_CHECKED lets pass what that may touch"
@@ -239,11 +239,4 @@ impl Finding {
             Reason::NoAnswer => "the driver did not tell".into(),
         }
     }
-}
-
-/// Every device whose context is of the same GPU, itself first.
-fn contexts_of(gpu: &'static Device) -> impl Iterator<Item = &'static Device> {
-    let others =
-        device::all().into_iter().filter(|device| device.is_cuda() && device.ordinal() == gpu.ordinal());
-    std::iter::once(gpu).chain(others.filter(|device| !std::ptr::eq(*device, gpu)))
 }

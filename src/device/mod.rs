@@ -9,7 +9,7 @@ pub use choice::{choice_of_thread, default_device, for_thread, restore_choice, s
 pub use mempools::{mempool_override, override_mempool};
 pub use table::{
     PerDevice, all, at, build, by_alias, cuda_count, dismantle, ever_made, from_context, from_handle,
-    heirs_of, mend_in_child, of_context, primary_of, remove,
+    contexts_of, heirs_of, mend_in_child, of_context, primary_of, remove,
 };
 
 pub use crate::driver::RawContext;

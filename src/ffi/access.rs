@@ -75,7 +75,7 @@ pub const WARP_ACCESS_REASON_NO_POOL_ACCESS: warp_access_reason = 108;
 pub const WARP_ACCESS_REASON_NOT_MAPPED: warp_access_reason = 109;
 /// A graph's memory, whose pool did not give the device access when it was captured.
 pub const WARP_ACCESS_REASON_NO_GRAPH_ACCESS: warp_access_reason = 110;
-/// Memory of another process, which peer access does not lead to.
+/// Memory of another process, or of a context that is no device here, which peer access does not lead to.
 pub const WARP_ACCESS_REASON_OTHER_PROCESS: warp_access_reason = 111;
 /// Only of a launch check in strict mode: it is not the launch device's.
 pub const WARP_ACCESS_REASON_NOT_ON_LAUNCH_DEVICE: warp_access_reason = 112;

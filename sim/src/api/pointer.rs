@@ -53,8 +53,10 @@ fn value(world: &World, block: &Block, address: u64, which: u32) -> Result<u64, 
             if on_host || host_pool { 1 } else { 2 }
         }
         DEVICE_POINTER => {
-            world.current()?;
-            if !world.accessible(block, thread::current()) {
+            let current = world.current()?.device;
+            // Memory of graphs has an address on its own device only, whoever may touch it.
+            let elsewhere = block.kind == Kind::Graph && current != block.device;
+            if elsewhere || !world.accessible(block, thread::current()) {
                 return Err(codes::INVALID_VALUE);
             }
             block.device_base() + offset
