@@ -92,7 +92,14 @@ pub fn of_pointer(toucher: &'static Device, address: u64) -> Result<Finding> {
         return Ok(Finding::empty(None, Kind::Unknown, Rule::Unknown));
     }
     match alloc::find(address) {
-        Some(block) => of_block(toucher, &block),
+        Some(block) => {
+            if !block.is_made_on(toucher)
+                && let Some(home) = block.home()
+            {
+                home.require_present()?;
+            }
+            of_block(toucher, &block)
+        }
         None => of_foreign(toucher, address),
     }
 }

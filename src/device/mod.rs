@@ -116,6 +116,19 @@ impl Device {
         self.lost.load(Ordering::Acquire)
     }
 
+    /// An error when its context is gone, also when nobody has noticed. It need not have one.
+    pub fn require_present(&self) -> Result<()> {
+        if self.is_lost() {
+            return Err(self.lost_error());
+        }
+        if self.has_context()
+            && let Ok(driver) = runtime::driver()
+        {
+            self.context(driver)?;
+        }
+        Ok(())
+    }
+
     /// Whether the GPU's work in other processes can be waited for; unknown never happens on Linux.
     pub fn ipc_supported(&self) -> bool {
         self.cuda && !self.facts.integrated && self.facts.ipc_events

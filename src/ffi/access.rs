@@ -240,7 +240,7 @@ pub unsafe extern "C" fn warp_access_get_status(
     })
 }
 
-/// As warp_access_can(), for any address.
+/// As warp_access_can(), for any address. Whether the context of the device's own memory is still there is not looked at.
 ///
 /// @param device  the device; NULL for the default.
 /// @param ptr  an address anywhere in the memory; for NULL the answer is 1.
@@ -261,7 +261,8 @@ pub unsafe extern "C" fn warp_access_can_pointer(
 }
 
 /// As warp_access_get_status(), for any address. Ordinary memory of the program, which neither the library nor the driver
-/// knows, cannot be verified: it looks like what was freed, or never was memory.
+/// knows, cannot be verified: it looks like what was freed, or never was memory. Nor can what only the driver knows in a forked
+/// child. Whether the context of the device's own memory is still there is not looked at.
 ///
 /// @param device  the device; NULL for the default.
 /// @param ptr  an address anywhere in the memory; NULL is accessible.
