@@ -36,6 +36,11 @@ impl Finding {
         self.reason.access()
     }
 
+    /// Whether it is at home on a device; what has no memory is so everywhere.
+    pub fn is_on(&self, device: &Device) -> bool {
+        self.reason == Reason::Empty || self.home.is_some_and(|home| std::ptr::eq(home, device))
+    }
+
     pub fn is_accessible(&self) -> bool {
         self.access() == Access::Accessible
     }
@@ -70,8 +75,8 @@ pub fn of_array(toucher: &'static Device, array: &Array) -> Result<Finding> {
     Ok(Finding { reason, home: Some(array.device()), kind, rule })
 }
 
-/// The same for an array that is seen through index arrays: what the worst of them is. It has no kind of its own where they
-/// differ.
+/// The same for an array that is seen through index arrays: what the worst of them is, and of those that are equally bad one that
+/// is elsewhere. It has no kind of its own where they differ.
 pub fn of_indexed(toucher: &'static Device, indexed: &IndexedArray) -> Result<Finding> {
     let mut worst = of_array(toucher, indexed.data())?;
     for index in (0..indexed.rank()).filter_map(|dimension| indexed.index(dimension)) {
@@ -79,7 +84,7 @@ pub fn of_indexed(toucher: &'static Device, indexed: &IndexedArray) -> Result<Fi
         if found.kind != worst.kind {
             worst.kind = Kind::Unknown;
         }
-        if found.access() > worst.access() {
+        if (found.access(), !found.is_on(toucher)) > (worst.access(), !worst.is_on(toucher)) {
             worst = Finding { kind: worst.kind, ..found };
         }
     }

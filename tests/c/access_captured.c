@@ -311,6 +311,32 @@ PROCESS_TEST(the_first_question_of_all_in_a_capture)
     CHECK_EQ_PTR(driver_current(), NULL);
 }
 
+PROCESS_TEST(to_do_what_the_message_says_makes_memory_of_a_graph_legal)
+{
+    int round;
+    start_on("h200x2");
+    for (round = 0; round < 2; ++round) {
+        warp_stream *stream = new_stream(gpu(0), 0);
+        warp_launch_argument argument = {.name = "x", .kind = WARP_LAUNCH_POINTER};
+        warp_graph *graph;
+        void *block;
+        begin(stream);
+        block = alloc_on("cuda:0", stream, 64);
+        graph = end(stream);
+        argument.value = block;
+        CHECK_STATUS(warp_launch_check(gpu(1), "k", &argument, 1, sizeof argument, WARP_LAUNCH_CHECKED, NULL),
+                     round ? WARP_SUCCESS : WARP_ERROR_ACCESS_DENIED);
+        if (!round) {
+            CHECK_STR_CONTAINS(warp_error_get_message(), "warp_mempool_access_set_enabled(\"cuda:0\", \"cuda:1\", 1) before the capture begins");
+            turn(POOL, gpu(0), gpu(1), 1);
+        }
+        CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+        CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
+        CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
+    }
+    CHECK_GONE();
+}
+
 PROCESS_TEST(an_unwanted_launch_is_refused_and_the_capture_goes_on)
 {
     /* AC-01, in a capture. */
