@@ -8,14 +8,10 @@
  * rounds are printed, with what the difference is held to. Differences are medians of each round's own.
  */
 #define _GNU_SOURCE
-#include <warpmem.h>
+#include "rounds.h"
 
 #include <dlfcn.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 static int rounds = 101;
 
@@ -85,22 +81,6 @@ static void find_driver(void)
     }
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
-static void must(warp_status status, const char *what)
-{
-    if (status != WARP_SUCCESS) {
-        fprintf(stderr, "%s: %s: %s\n", what, warp_status_get_name(status), warp_error_get_message());
-        exit(1);
-    }
-}
-#define MUST(call) must((call), #call)
-
 static void check(int code, const char *what)
 {
     if (code != 0) {
@@ -111,22 +91,6 @@ static void check(int code, const char *what)
 #define CHECK(call) check((call), #call)
 
 /* ---- Rounds, and what is told of them ---------------------------------------------------------------------------------- */
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double quantile(const double *values, int n, double q)
-{
-    double *sorted = malloc((size_t)n * sizeof *sorted), found;
-    memcpy(sorted, values, (size_t)n * sizeof *sorted);
-    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
-    found = sorted[(int)(q * (n - 1) + 0.5)];
-    free(sorted);
-    return found;
-}
 
 /* One of two ways to do a thing: the nanoseconds that it took this time, for each of how often it does it. */
 typedef double (*way)(long argument);

@@ -8,15 +8,11 @@
  * Raw calls and ours are timed in turn, round by round; medians and 99th percentiles over the rounds are printed.
  */
 #define _GNU_SOURCE
-#include <warpmem.h>
+#include "rounds.h"
 
 #include <dlfcn.h>
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 typedef int (*init_fn)(unsigned);
@@ -36,35 +32,6 @@ typedef int (*capturing_fn)(void *, int *);
 typedef int (*context_id_fn)(void *, unsigned long long *);
 
 static int rounds = 101;
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double quantile(double *values, int n, double q)
-{
-    qsort(values, (size_t)n, sizeof *values, by_value);
-    int i = (int)(q * (n - 1) + 0.5);
-    return values[i];
-}
-
-static void must(warp_status status, const char *what)
-{
-    if (status != WARP_SUCCESS) {
-        fprintf(stderr, "%s: %s: %s\n", what, warp_status_get_name(status), warp_error_get_message());
-        exit(1);
-    }
-}
-#define MUST(call) must((call), #call)
 
 static void *driver(void)
 {

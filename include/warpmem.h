@@ -881,7 +881,8 @@ typedef struct warp_mempool_options {
     /** sizeof(warp_mempool_options), set by the caller. */
     size_t struct_size;
     /**
-     * The most bytes that the pool may hold; the driver rounds it up, to 32 MiB on many GPUs. 0 for what the GPU has.
+     * The most bytes that the pool may hold; the driver rounds it up, to 32 MiB on many GPUs. What captures allocate is their
+     * graphs' and not counted. 0 for what the GPU has.
      */
     uint64_t max_size;
     /** Bytes that it keeps when something is waited for, any number. */
@@ -998,8 +999,9 @@ warp_status warp_mempool_wrap(warp_device *device, void *native_pool, warp_mempo
 
 /**
  * Gives a pool back. The handle is stale at once; live blocks stay good and are freed as ever. A pool that was created here is
- * destroyed with its last handle, when calls inside of it have left and no device uses it. Also in a forked child, where it
- * only forgets.
+ * destroyed with its last handle, when calls inside of it have left and no device uses it. For a pool of other code such calls
+ * of other threads are waited for: when this returns its owner may destroy it, if no device uses it. Also in a forked child,
+ * where it only forgets.
  *
  * @param pool  a pool; NULL does nothing.
  * @return WARP_ERROR_INVALID_ARGUMENT for a device's own, and for what warp_mempool_get() gave for a pool that was released
@@ -1124,22 +1126,22 @@ warp_status warp_mempool_set_release_fraction_of_device(warp_device *device, dou
 warp_status warp_mempool_query_release_threshold_of_device(warp_device *device, uint64_t *out);
 
 /**
- * Asks the driver whether kernels of a device may touch the memory of a pool, other code's grants included.
+ * As warp_mempool_access_query_enabled(), of one pool.
  *
  * @param pool  the pool, whose GPU owns the memory.
- * @param peer_device  the device that would touch it; NULL for the default.
+ * @param peer_device  the device that touches it; NULL for the default.
  * @param out  1 or 0; 1 for the same GPU, 0 for the CPU.
+ * @return WARP_ERROR_INVALID_HANDLE, WARP_ERROR_FORKED in a forked child, WARP_ERROR_DRIVER.
  */
 warp_status warp_mempool_query_access(warp_mempool *pool, warp_device *peer_device, uint8_t *out);
 
 /**
- * Lets kernels of a device touch the memory of a pool, live blocks included, or no longer. Process-wide, for all code that has
- * the pool. Memory of graphs keeps what held when it was captured. Being so already is success.
+ * As warp_mempool_access_set_enabled(), of one pool.
  *
  * @param pool  the pool, whose GPU owns the memory.
- * @param peer_device  the device that is to touch it; NULL for the default. The same GPU always may.
- * @param enabled  nonzero for access. Taking it from who cannot have it does nothing.
- * @return for nonzero: WARP_ERROR_INVALID_ARGUMENT for the CPU, WARP_ERROR_NOT_SUPPORTED when the GPUs are no peers.
+ * @param peer_device  the device that touches it; NULL for the default.
+ * @param enabled  nonzero to enable, 0 to disable.
+ * @return as warp_mempool_access_set_enabled().
  */
 warp_status warp_mempool_set_access(warp_mempool *pool, warp_device *peer_device, uint8_t enabled);
 
@@ -1459,9 +1461,12 @@ warp_status warp_peer_access_query_enabled(const warp_device *target, const warp
 
 /**
  * Lets kernels of the peer touch the target's plain memory, or no longer, for the whole process. To enable makes the
- * contexts of both. To disable waits for the work that the streams of both devices have so far, as far as this library knows
- * the streams; one that is being captured is not waited for. To disable what is not enabled, what cannot be enabled, or
- * anything with the CPU, does nothing, and so does whatever is asked of a device and itself.
+ * contexts of both. To disable what is not enabled, what cannot be enabled, or anything with the CPU, does nothing, and so
+ * does whatever is asked of a device and itself.
+ *
+ * To disable first waits for the work that both devices have so far on streams that this library knows and on all blocking
+ * streams; one that is being captured is not waited for. Other work must be done by then, and runs of graphs that use the
+ * access: the driver waits for nothing, and work that loses its access faults and takes the device's context with it.
  *
  * A GPU can have eight peers, as a rule; those of other libraries count too.
  *
@@ -1520,8 +1525,9 @@ warp_status warp_scope_begin_peer_access(warp_device *target,
  * peer access is so here too, with what is else:
  *
  * Peer access says nothing of pools, nor pool access of plain memory. It is the GPU's, in whichever context, needs none to be
- * made, and has no limit but that the two could be peers. The target must have pools, the peer need not. Devices name the
- * target's pool in use: what other pools of the target give is not covered.
+ * made, and has no limit but that the two could be peers. The target must have pools, the peer need not. A device stands for
+ * its pool in use, and what its other pools give is not covered: those are named by warp_mempool_query_access() and
+ * warp_mempool_set_access().
  * ================================================================================================ */
 
 /**
@@ -1552,10 +1558,11 @@ warp_status warp_mempool_access_query_enabled(const warp_device *target,
 
 /**
  * Lets kernels of the peer touch what comes from the target's pool in use, or no longer, for the whole process: what the pool
- * gave already, and what it will give. Memory of graphs keeps the access that there was at its capture. To disable waits
- * for the work that the streams of both GPUs have so far, as far as this library knows the streams; one that is being
- * captured is not waited for. To disable what is not enabled, what cannot be enabled, or anything with the CPU, does nothing,
- * and so does whatever is asked of a GPU and itself.
+ * gave already, and what it will give. Memory of graphs keeps the access that there was at its capture. To disable what is not
+ * enabled, what cannot be enabled, or anything with the CPU, does nothing, and so does whatever is asked of a GPU and itself.
+ *
+ * To disable first waits for work of both GPUs, as warp_peer_access_set_enabled() does, and what it says of other work is so
+ * here too.
  *
  * @param target  the device that owns the memory; NULL for the default.
  * @param peer  the device that touches it; NULL for the default.

@@ -18,10 +18,10 @@ enum Before {
     Stream(u16, Option<Handle>),
     /// The thread's own choice of device.
     Device(Handle),
-    /// Whether the thread finds the pools of the device of that index on or off, if it has a say.
-    Mempool(u16, Option<bool>),
     /// Access of one GPU to memory of another, which the whole process has: what was before is kept beside it.
     Access,
+    /// Whether the thread finds the pools of the device of that index on or off, if it has a say.
+    Mempool(u16, Option<bool>),
 }
 
 #[derive(Clone, Copy)]
@@ -115,6 +115,16 @@ pub fn begin_device(device: &'static Device) -> Result<Handle> {
     })
 }
 
+/// Keeps a device's access to another's memory as it is wanted, for the whole process.
+pub fn begin_access(
+    memory: Memory<'_>,
+    target: &'static Device,
+    peer: &'static Device,
+    enabled: bool,
+) -> Result<Handle> {
+    begin_numbered(Before::Access, |number| peer::begin(number, memory, target, peer, enabled))
+}
+
 /// Switches the memory pools of a device on or off for the calling thread.
 pub fn begin_mempool(device: &'static Device, enabled: bool) -> Result<Handle> {
     if enabled {
@@ -124,16 +134,6 @@ pub fn begin_mempool(device: &'static Device, enabled: bool) -> Result<Handle> {
         device::override_mempool(device, Some(enabled));
         Ok(())
     })
-}
-
-/// Keeps a device's access to another's memory as it is wanted, for the whole process.
-pub fn begin_access(
-    memory: Memory,
-    target: &'static Device,
-    peer: &'static Device,
-    enabled: bool,
-) -> Result<Handle> {
-    begin_numbered(Before::Access, |number| peer::begin(number, memory, target, peer, enabled))
 }
 
 /// Ends the scope that the calling thread opened last. Any other is an error and stays as it is.
@@ -158,12 +158,12 @@ pub fn end(scope: Handle) -> Result<()> {
             }
         }
         Before::Device(choice) => device::restore_choice(choice),
+        Before::Access => return peer::end(number),
         Before::Mempool(index, enabled) => {
             if let Some(device) = device::at(index) {
                 device::override_mempool(device, enabled);
             }
         }
-        Before::Access => return peer::end(number),
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ const PAGES: &[&str] = &[
     "docs/abi.md",
     "docs/architecture.md",
     "docs/performance.md",
+    "docs/info.md",
     "sim/README.md",
 ];
 

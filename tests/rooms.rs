@@ -19,6 +19,13 @@ const C_INSIDE: &[(&str, &str)] = &[
 /// What the driver room may know of the rest: the vocabulary of errors and settings.
 const BELOW_DRIVER: &[&str] = &["driver", "error", "config", "log"];
 
+/// Concepts that stand on few others, and are stood on by those that allocate: room, and what it may know beside what all
+/// stand on.
+const LOW_CONCEPTS: &[(&str, &[&str])] = &[("device", &["driver"]), ("pool", &["device", "driver"])];
+
+/// What every concept stands on.
+const GROUND: &[&str] = &["boundary", "config", "error", "fork", "handle", "log", "runtime", "thread"];
+
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -173,9 +180,22 @@ fn arrows_point_from_the_c_face_to_the_concepts_to_the_driver() {
 }
 
 #[test]
+fn low_concepts_know_only_what_they_stand_on() {
+    let found = offences(|file, words| {
+        let (room, below) =
+            LOW_CONCEPTS.iter().find(|(room, _)| file.starts_with(&format!("src/{room}/")))?;
+        let allowed =
+            |name: &String| name == room || below.contains(&name.as_str()) || GROUND.contains(&name.as_str());
+        let above: Vec<&String> = words.rooms.iter().filter(|name| !allowed(name)).collect();
+        (!above.is_empty()).then(|| format!("it reaches up to {above:?}"))
+    });
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
 fn no_file_is_so_long_that_it_needs_a_table_of_contents() {
     let mut found = Vec::new();
-    for folder in ["src", "sim/src", "xtask/src", "tests", "benches"] {
+    for folder in ["src", "info", "sim/src", "xtask/src", "tests", "benches"] {
         for path in rust_files(folder) {
             let lines = std::fs::read_to_string(&path).expect("a source file can be read").lines().count();
             if lines > LONGEST_FILE {

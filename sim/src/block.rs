@@ -19,6 +19,8 @@ pub enum Kind {
     Imported,
     /// What a launch of a graph gave.
     Graph,
+    /// A variable of a module.
+    Variable,
 }
 
 /// Where the contents are.
@@ -140,6 +142,16 @@ impl Blocks {
             Some(block) if block.id == id => Some(block),
             _ => self.fading.get_mut(&id),
         }
+    }
+
+    /// All blocks at an address that the GPUs may still meet there: the one that is for every question, and those whose
+    /// free is queued.
+    pub fn met_at(&self, address: u64) -> impl Iterator<Item = &Block> {
+        let mut questioned = false;
+        let by_base = self.by_base.range(..=address).rev().map(|(_, block)| block);
+        let by_base = by_base.take_while(move |block| !std::mem::replace(&mut questioned, !block.freeing));
+        let covers = move |block: &&Block| address.wrapping_sub(block.base) < block.size;
+        by_base.chain(self.fading.values()).filter(covers)
     }
 
     pub fn insert(&mut self, block: Block) {
@@ -352,7 +364,7 @@ impl World {
         let Some(block) = self.blocks.remove(base) else { return };
         self.note_end(&block);
         match block.kind {
-            Kind::Default => {
+            Kind::Default | Kind::Variable => {
                 self.poison(&block);
                 self.devices[block.device].used -= block.size.next_multiple_of(ALIGNMENT);
             }
@@ -390,7 +402,9 @@ impl World {
     pub fn accessible(&self, block: &Block, context: u64) -> bool {
         let Some(accessing) = self.contexts.get(context) else { return false };
         match block.kind {
-            Kind::Default | Kind::Imported => self.reaches(accessing, block.context, block.device),
+            Kind::Default | Kind::Imported | Kind::Variable => {
+                self.reaches(accessing, block.context, block.device)
+            }
             Kind::Pool if self.pools.get(block.source).is_some_and(|pool| pool.managed) => true,
             Kind::Pool => self.pool_access(block.source, accessing.device) & 1 != 0,
             Kind::Mapping | Kind::Graph => {

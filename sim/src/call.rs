@@ -137,16 +137,26 @@ pub struct Session {
     guard: Option<MutexGuard<'static, World>>,
     pub entry: &'static str,
     pub note: Option<Box<str>>,
+    /// The context of the last stream or event that the call named.
+    pub named: u64,
 }
 
 impl Session {
     fn new(entry: &'static str) -> Session {
-        Session { guard: Some(world()), entry, note: None }
+        Session { guard: Some(world()), entry, note: None, named: 0 }
     }
 
     /// A session for a control function that lets the lock go (host functions run without it).
     pub fn control() -> Session {
         Session::new("warpsim")
+    }
+
+    /// Puts what is said of a fault into the log.
+    fn told(&mut self, heard: Result<(), (Code, String)>) -> Result<(), Code> {
+        heard.map_err(|(code, text)| {
+            self.note = Some(text.into());
+            code
+        })
     }
 
     /// Runs `body` without the lock. Host functions and faults happen here.
@@ -198,7 +208,11 @@ pub fn call<const N: usize>(
         let mut session = Session::new(entry.name);
         let result = admit(entry, &mut session).and_then(|()| {
             session.tick();
-            body(&mut session)
+            let heard = session.hear(entry.name);
+            session.told(heard)?;
+            body(&mut session)?;
+            let heard = session.hear_after(entry.name, session.named);
+            session.told(heard)
         });
         session.run_destructors();
         let code = result.err().unwrap_or(codes::SUCCESS);
@@ -256,6 +270,11 @@ impl<T> Out<T> {
     /// The same address for another type.
     pub fn cast<U>(self) -> Out<U> {
         Out(self.0.cast())
+    }
+
+    /// An address that the caller left in memory.
+    pub fn at(address: u64) -> Out<T> {
+        Out(address as usize as *mut T)
     }
 
     /// A null parameter of our own.
@@ -319,6 +338,16 @@ impl<T: Copy> Out<T> {
 pub struct In<T>(*const T);
 
 impl<T: Copy> In<T> {
+    /// An address that the caller left in memory.
+    pub fn at(address: u64) -> In<T> {
+        In(address as usize as *const T)
+    }
+
+    /// The place so many bytes further on.
+    pub fn past(self, bytes: u64) -> In<T> {
+        In(self.0.wrapping_byte_add(bytes as usize))
+    }
+
     /// A null parameter of our own.
     pub const fn none() -> In<T> {
         In(ptr::null())

@@ -358,6 +358,7 @@ impl World {
         let node = match work {
             Work::Copy(copy) => Node::Copy(copy),
             Work::Fill(fill) => Node::Fill(fill),
+            Work::Kernel(launch) => Node::Kernel(launch),
             Work::Host { function, data } => Node::Host { function, data },
             Work::Nothing => Node::Empty,
             other => return Some(other),

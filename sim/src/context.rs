@@ -87,6 +87,9 @@ impl World {
     pub fn retain_primary(&mut self, device: usize) -> Result<u64, Code> {
         let handle = self.devices[device].primary;
         let id = self.fresh_id();
+        if !self.contexts.get(handle).is_some_and(Context::alive) {
+            self.may_begin()?;
+        }
         let context = self.contexts.get_mut(handle).ok_or(codes::INVALID_CONTEXT)?;
         context.retains += 1;
         if !context.alive() {
@@ -110,6 +113,7 @@ impl World {
     }
 
     pub fn create_context(&mut self, device: usize, flags: u32) -> Result<u64, Code> {
+        self.may_begin()?;
         let id = self.fresh_id();
         let handle = self.contexts.insert(|handle| {
             let mut context = Context::primary(handle, device);
@@ -156,6 +160,8 @@ impl World {
         for (_, event) in self.events.iter_mut().filter(|(_, event)| event.context_id == id) {
             event.context_id = event::ORPHANED;
         }
+        self.drop_modules_of(id);
+        self.trouble.leave(handle);
         let owned = |kind: Kind| {
             matches!(
                 kind,

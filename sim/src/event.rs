@@ -92,6 +92,8 @@ impl Session {
             let entry = self.entry;
             self.violation(format!("{entry}: dead event {handle:#x}"));
         }
+        self.named = self.events.get(handle).map_or(0, |event| event.context);
+        self.hear_of(self.named)?;
         World::event(self, handle)
     }
 }

@@ -2,6 +2,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::codes::{self, Code};
+use crate::kernel::Launch;
 use crate::user_object::Held;
 use crate::work::{Copy, Fill, HostFunction};
 use crate::world::World;
@@ -12,6 +13,7 @@ pub enum Node {
     Empty,
     Copy(Box<Copy>),
     Fill(Box<Fill>),
+    Kernel(Box<Launch>),
     Host {
         function: HostFunction,
         data: u64,
@@ -40,6 +42,7 @@ impl Node {
     /// `CUgraphNodeType`.
     pub fn kind(&self) -> u32 {
         match self {
+            Node::Kernel(_) => 0,
             Node::Copy(_) => 1,
             Node::Fill(_) => 2,
             Node::Host { .. } => 3,

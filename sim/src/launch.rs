@@ -347,6 +347,8 @@ impl Session {
                 self.bind(&mut fill.to, blocks);
                 Work::Fill(fill)
             }
+            // What it touches is found when it runs.
+            Node::Kernel(launch) => Work::Kernel(launch.clone()),
             Node::Host { function, data } => Work::Host { function: *function, data: *data },
             Node::Alloc { allocation } => {
                 let base = self.graph_memory.allocation(*allocation).map_or(0, |one| one.base);

@@ -40,6 +40,11 @@ impl World {
         }
     }
 
+    /// The pages of a block that have to be opened before the GPU's work can use it.
+    pub fn closed_pages(&self, block: &Block) -> Option<(u64, u64)> {
+        (self.fenced && is_fenced(block)).then(|| pages(block))
+    }
+
     /// Runs a piece of the GPU's work, for which the managed memory it uses is open.
     pub fn through_fence(&mut self, operands: &[&Operand], body: impl FnOnce(&mut World)) {
         if !self.fenced {
@@ -48,8 +53,7 @@ impl World {
         let used: Vec<(u64, u64)> = operands
             .iter()
             .filter_map(|operand| self.blocks.at(operand.block?.0))
-            .filter(|block| is_fenced(block))
-            .map(pages)
+            .filter_map(|block| self.closed_pages(block))
             .collect();
         let opened: Vec<_> =
             used.into_iter().filter(|(base, len)| reserve::open_pages(*base, *len).is_ok()).collect();

@@ -5,6 +5,8 @@
 //! order, by events, by the legacy stream's rules, or because the host had seen them done when the work was submitted.
 //! There is one clock for the host, all threads together: what threads tell each other cannot be seen here, and to
 //! believe too much order is the side on which nothing is reported falsely.
+mod kernel;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -12,6 +14,8 @@ use crate::block::{Block, Kind};
 use crate::stream::{Mark, NON_BLOCKING, Role, Stream};
 use crate::work::{Layout, Operand, Shape, Work};
 use crate::world::World;
+
+pub use kernel::Touched;
 
 /// Pieces of work by stream.
 type Clock = BTreeMap<u64, u64>;
@@ -53,33 +57,51 @@ impl Line {
 
 /// The bytes of a block that a piece of work touches.
 #[derive(Clone)]
-struct Bytes {
-    start: u64,
-    shape: Shape,
-    layout: Layout,
+enum Bytes {
+    Rows {
+        start: u64,
+        shape: Shape,
+        layout: Layout,
+    },
+    /// Begins and ends, in order.
+    Spans(Vec<(u64, u64)>),
 }
 
 impl Bytes {
     fn rows(&self) -> usize {
-        self.shape.height * self.shape.depth
+        match self {
+            Bytes::Rows { shape, .. } => shape.height * shape.depth,
+            Bytes::Spans(spans) => spans.len(),
+        }
     }
 
-    fn starts(&self) -> impl Iterator<Item = u64> {
-        (0..self.shape.depth).flat_map(move |z| {
-            (0..self.shape.height)
-                .map(move |y| self.start + (z * self.layout.slice + y * self.layout.pitch) as u64)
-        })
+    /// The first byte, and one past the last.
+    fn hull(&self) -> (u64, u64) {
+        match self {
+            Bytes::Rows { start, shape, layout } => (*start, start + layout.span(*shape).unwrap_or(0)),
+            Bytes::Spans(spans) => {
+                (spans.first().map_or(0, |span| span.0), spans.last().map_or(0, |span| span.1))
+            }
+        }
+    }
+
+    /// The begin and end of the `i`-th row.
+    fn row(&self, i: usize) -> (u64, u64) {
+        match self {
+            Bytes::Rows { start, shape, layout } => {
+                let (z, y) = (i / shape.height, i % shape.height);
+                let begin = start + (z * layout.slice + y * layout.pitch) as u64;
+                (begin, begin + shape.width as u64)
+            }
+            Bytes::Spans(spans) => spans[i],
+        }
     }
 
     fn overlap(&self, other: &Bytes) -> bool {
-        let end = |bytes: &Bytes| bytes.start + bytes.layout.span(bytes.shape).unwrap_or(0);
-        if self.start >= end(other) || other.start >= end(self) {
-            return false;
-        }
-        self.rows().saturating_mul(other.rows()) <= ROWS
-            && self.starts().any(|a| {
-                other.starts().any(|b| a < b + other.shape.width as u64 && b < a + self.shape.width as u64)
-            })
+        let meet = |a: (u64, u64), b: (u64, u64)| a.0 < b.1 && b.0 < a.1;
+        meet(self.hull(), other.hull())
+            && self.rows().saturating_mul(other.rows()) <= ROWS
+            && (0..self.rows()).any(|a| (0..other.rows()).any(|b| meet(self.row(a), other.row(b))))
     }
 }
 
@@ -103,14 +125,30 @@ struct History {
     /// That work has not run.
     absent: bool,
     /// The work that frees it was submitted, and checked then.
-    freed: bool,
+    freed: Option<Mark>,
     uses: Vec<Use>,
 }
 
 /// A block that has ended: by the work of a stream, or at once by a call.
 struct Ended {
+    base: u64,
+    size: u64,
     text: String,
     stream: Option<u64>,
+}
+
+impl Ended {
+    /// That it ended before a piece of work on a stream.
+    fn before(&self, what: &str, number: u64) -> String {
+        let text = &self.text;
+        match self.stream {
+            Some(other) => format!(
+                "{text}: freed on stream {other} before the {what} on stream {number} ran; nothing orders stream {other} \
+                 behind stream {number}"
+            ),
+            None => format!("{text}: freed at once before the {what} on stream {number} ran"),
+        }
+    }
 }
 
 /// A queued free.
@@ -126,8 +164,10 @@ pub struct Order {
     pub checks: Option<bool>,
     /// Whether unordered accesses to the same bytes are reported too.
     pub races: bool,
-    /// The stream whose work is being run.
-    pub running: Option<u64>,
+    /// The piece of work that is being run.
+    pub running: Option<Mark>,
+    /// What is known to precede the kernels that wait: which blocks they touch is seen when they run.
+    launches: BTreeMap<(u64, u64), Clock>,
     /// Pool blocks whose free is queued, by number.
     pub frees: BTreeMap<u64, PendingFree>,
     host: Clock,
@@ -160,6 +200,7 @@ fn text_of(block: &Block) -> String {
         Kind::Mapping => "mapped memory",
         Kind::Imported => "imported memory",
         Kind::Graph => "graph memory",
+        Kind::Variable => "a variable of a module",
     };
     format!("{kind} at {:#x} ({} bytes)", block.base, block.size)
 }
@@ -168,7 +209,7 @@ fn text_of(block: &Block) -> String {
 fn touches(work: &Work) -> Vec<(u64, u64, Touch)> {
     let touch = |operand: &Operand, what, write, shape, layout| {
         let (base, id) = operand.block?;
-        let bytes = Bytes { start: operand.place.position(), shape, layout };
+        let bytes = Bytes::Rows { start: operand.place.position(), shape, layout };
         Some((base, id, Touch { what, write, bytes }))
     };
     let found = match work {
@@ -266,6 +307,7 @@ impl World {
                 self.order.blocks.insert(*id, history);
             }
             Work::Free { base, id } => self.note_free(*base, *id, mark, &clock),
+            Work::Kernel(_) => self.note_launch(mark, &clock),
             work => {
                 for (base, id, touch) in touches(work) {
                     self.note_use(base, id, mark, &clock, touch);
@@ -309,7 +351,12 @@ impl World {
             let block = self.text_of_block(base, id);
             self.violation(format!("{block}: {text}; nothing orders them"));
         }
-        let races = self.order.races;
+        self.keep_use(id, mark, touch);
+    }
+
+    /// Remembers a use, for what comes after it.
+    fn keep_use(&mut self, id: u64, mark: Mark, touch: Touch) {
+        let (races, number) = (self.order.races, mark.stream);
         let mut history = self.order.blocks.remove(&id).unwrap_or_default();
         // The last use of a stream stands for the earlier ones, except for races, which are about bytes.
         history.uses.retain(|other| !self.host_saw(other.mark) && (races || other.mark.stream != number));
@@ -343,7 +390,7 @@ impl World {
             let block = self.text_of_block(base, id);
             self.violation(format!("{block}: the free on stream {number} is not ordered behind {what}"));
         }
-        self.order.blocks.entry(id).or_default().freed = true;
+        self.order.blocks.entry(id).or_default().freed = Some(mark);
         if self.blocks.of(base, id).is_some_and(|block| block.kind == Kind::Pool) {
             self.order.frees.insert(id, PendingFree { base, mark });
         }
@@ -353,9 +400,9 @@ impl World {
     pub fn note_end(&mut self, block: &Block) {
         self.order.frees.remove(&block.id);
         let history = self.order.blocks.remove(&block.id);
-        let running = self.order.running;
+        let running = self.order.running.map(|mark| mark.stream);
         if let Some(history) = &history {
-            if !history.freed && self.order_checks() {
+            if history.freed.is_none() && self.order_checks() {
                 let late: Vec<&Use> =
                     history.uses.iter().filter(|earlier| !self.host_saw(earlier.mark)).collect();
                 for earlier in late {
@@ -379,7 +426,8 @@ impl World {
         }
         // Without waiting work there is nobody who could come too late.
         if !self.busy.is_empty() {
-            self.order.ended.insert(block.id, Ended { text: text_of(block), stream: running });
+            let (base, size, text) = (block.base, block.size, text_of(block));
+            self.order.ended.insert(block.id, Ended { base, size, text, stream: running });
             if self.order.ended.len() > ENDED {
                 self.order.ended.pop_first();
             }
@@ -398,7 +446,7 @@ impl World {
 
     /// Whether a piece of work that runs now finds its block alive. What comes too early or too late is noted.
     pub fn finds(&mut self, base: u64, id: u64, what: &str) -> bool {
-        let number = self.order.running.unwrap_or(0);
+        let number = self.order.running.map_or(0, |mark| mark.stream);
         if self.blocks.of(base, id).is_some() {
             let absent = self.order.blocks.get(&id).filter(|history| history.absent);
             if let Some(allocated) = absent.and_then(|history| history.allocated) {
@@ -414,13 +462,7 @@ impl World {
             return true;
         }
         let text = match self.order.ended.get(&id) {
-            Some(Ended { text, stream: Some(other) }) => format!(
-                "{text}: freed on stream {other} before the {what} on stream {number} ran; nothing orders stream {other} \
-                 behind stream {number}"
-            ),
-            Some(Ended { text, stream: None }) => {
-                format!("{text}: freed at once before the {what} on stream {number} ran")
-            }
+            Some(ended) => ended.before(what, number),
             None => format!("memory at {base:#x}: freed before the {what} on stream {number} ran"),
         };
         self.violation(text);
@@ -457,6 +499,7 @@ impl World {
 
     pub fn drop_stream(&mut self, number: u64) -> Option<Stream> {
         self.order.host.remove(&number);
+        self.order.launches.retain(|(stream, _), _| *stream != number);
         self.streams.remove(&number)
     }
 

@@ -89,6 +89,14 @@ impl World {
         self.pools.get(handle).ok_or(codes::INVALID_VALUE)
     }
 
+    /// A pool that is not destroyed. One that lives on for its blocks tells and takes nothing but access.
+    ///
+    /// # Errors
+    /// Invalid value for anything else.
+    pub fn whole_pool(&self, handle: u64) -> Result<&Pool, Code> {
+        self.pool(handle).ok().filter(|pool| !pool.destroyed).ok_or(codes::INVALID_VALUE)
+    }
+
     /// # Errors
     /// Invalid value for what is no pool.
     pub fn pool_mut(&mut self, handle: u64) -> Result<&mut Pool, Code> {
@@ -117,12 +125,19 @@ impl World {
         if pool.reserved - pool.live.min(pool.reserved) >= bytes {
             return Ok(());
         }
-        let (device, reserved, max, on_device) =
-            (pool.device, pool.reserved, pool.max_size, pool.on_device());
-        for unit in [GROWTH, GRANULE] {
-            let grown = bytes.checked_next_multiple_of(unit).ok_or(codes::OUT_OF_MEMORY)?;
-            let total = reserved.checked_add(grown).ok_or(codes::OUT_OF_MEMORY)?;
-            if (max == 0 || total <= max) && (!on_device || self.charge(device, grown).is_ok()) {
+        let (device, reserved, live, max, on_device) =
+            (pool.device, pool.reserved, pool.live, pool.max_size, pool.on_device());
+        // The bound that a program gives is rounded up to what pools grow by.
+        let max = max.checked_next_multiple_of(GROWTH).unwrap_or(0);
+        let round = |bytes: u64, unit| bytes.checked_next_multiple_of(unit).ok_or(codes::OUT_OF_MEMORY);
+        // Where there is no room for more, what it holds and does not use becomes a part of the new block.
+        let totals = [
+            reserved.saturating_add(round(bytes, GROWTH)?),
+            reserved.saturating_add(round(bytes, GRANULE)?),
+            round(live.saturating_add(bytes), GROWTH)?.max(reserved),
+        ];
+        for total in totals {
+            if (max == 0 || total <= max) && (!on_device || self.charge(device, total - reserved).is_ok()) {
                 let pool = self.pool_mut(handle)?;
                 pool.reserved = total;
                 pool.reserved_high = pool.reserved_high.max(total);
@@ -179,7 +194,7 @@ impl World {
             let rounded = size.next_multiple_of(ALIGNMENT);
             pool.live += rounded;
             pool.blocks += 1;
-            pool.used += rounded;
+            pool.used += size;
             pool.used_high = pool.used_high.max(pool.used);
         }
     }
@@ -189,7 +204,7 @@ impl World {
         let rounded = size.next_multiple_of(ALIGNMENT);
         let Some(pool) = self.pools.get_mut(handle) else { return };
         pool.live -= rounded;
-        pool.used = pool.used.saturating_sub(rounded);
+        pool.used = pool.used.saturating_sub(size);
         pool.blocks -= 1;
         if pool.destroyed && pool.blocks == 0 {
             self.shrink_pool(handle, 0);
@@ -201,7 +216,7 @@ impl World {
     /// answer after `cuMemFree` of a pool pointer.
     pub fn plain_free_of_pool_block(&mut self, handle: u64, size: u64) {
         if let Some(pool) = self.pools.get_mut(handle) {
-            pool.used += size.next_multiple_of(ALIGNMENT);
+            pool.used += size;
         }
     }
 
@@ -251,7 +266,8 @@ impl World {
         Ok(())
     }
 
-    /// The default pool of a device whose primary context has ended is as at the start, unless blocks of it live on.
+    /// The default pool of a device whose primary context has ended is as at the start, unless blocks of it live on. Others
+    /// stay as they are, and so does the choice which is current.
     pub fn reset_default_pool(&mut self, device: usize) {
         let handle = self.devices[device].default_pool;
         self.shrink_pool(handle, 0);
@@ -260,7 +276,6 @@ impl World {
         {
             *pool = Pool::of_device(handle, device);
         }
-        self.devices[device].current_pool = handle;
     }
 
     /// Sets access for several devices, all or none of them.

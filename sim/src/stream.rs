@@ -276,8 +276,15 @@ impl Session {
     /// The stream that a handle means for the calling thread. A destroyed one crashes, as on hardware.
     ///
     /// # Errors
-    /// No or a dead current context where one is needed; context is destroyed for an orphan.
+    /// No or a dead current context where one is needed; context is destroyed for an orphan; the fault of its context.
     pub fn stream(&mut self, handle: u64) -> Result<u64, Code> {
+        let number = self.stream_of(handle)?;
+        self.named = self.streams.get(&number).map_or(0, |stream| stream.context);
+        self.hear_of(self.named)?;
+        Ok(number)
+    }
+
+    fn stream_of(&mut self, handle: u64) -> Result<u64, Code> {
         match handle {
             0 | LEGACY => {
                 let context = self.current()?.handle;
@@ -331,7 +338,8 @@ impl Session {
                 stream.submitted += 1;
                 stream.completed += 1;
             }
-            self.run_on(number, work);
+            let mark = self.end_of(number);
+            self.run_on(mark, work);
             if self.streams.get(&number).is_some_and(|stream| stream.handle == 0) {
                 self.forget_stream(number);
             }
@@ -366,13 +374,17 @@ impl Session {
             stream.queue.pop_front()
         });
         match next.map(|queued| queued.work) {
-            Some(Work::Host { function, data }) => {
+            // A host function is not called once a fault has ended its context.
+            Some(Work::Host { function, data }) if !self.stream_is_spoilt(number) => {
                 self.unlocked(|| thread::host_function(|| function(data as usize as *mut libc::c_void)));
                 // It may have told the program how far the stream has come.
                 let reached = self.streams.get(&number).map_or(0, |stream| stream.completed + 1);
                 self.seen(&[Mark { stream: number, sequence: reached }]);
             }
-            Some(work) => self.run_on(number, work),
+            Some(work) => {
+                let sequence = self.streams.get(&number).map_or(0, |stream| stream.completed + 1);
+                self.run_on(Mark { stream: number, sequence }, work);
+            }
             None => {}
         }
         self.completed_one(number);
@@ -380,8 +392,8 @@ impl Session {
         call::progress();
     }
 
-    fn run_on(&mut self, number: u64, work: Work) {
-        self.order.running = Some(number);
+    fn run_on(&mut self, mark: Mark, work: Work) {
+        self.order.running = Some(mark);
         self.run(work);
         self.order.running = None;
     }

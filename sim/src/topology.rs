@@ -58,6 +58,8 @@ pub struct Topology {
     pub pinned_limit: u64,
     /// A call with a dead stream crashes, as the real driver does; otherwise it is an invalid handle.
     pub dead_stream_crashes: bool,
+    /// A fault of a kernel ends all contexts of the process, as with the real driver; otherwise the kernel's own.
+    pub fault_ends_all: bool,
     /// What memory holds before anything wrote to it.
     pub fresh_byte: u8,
 }
@@ -74,6 +76,7 @@ impl Topology {
             init_code: codes::SUCCESS,
             pinned_limit: 1024 * GIB,
             dead_stream_crashes: true,
+            fault_ends_all: true,
             fresh_byte: 0xCD,
         };
         topology.set_all_peers(true);
@@ -227,6 +230,13 @@ impl Topology {
                     "crash" => true,
                     "error" => false,
                     _ => return Err("crash or error".into()),
+                };
+            }
+            "fault" => {
+                self.fault_ends_all = match value {
+                    "process" => true,
+                    "context" => false,
+                    _ => return Err("process or context".into()),
                 };
             }
             "fresh" => self.fresh_byte = number(value, 255)? as u8,

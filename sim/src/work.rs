@@ -1,6 +1,7 @@
 //! What a piece of queued work does when its turn has come.
 use crate::block::{Kind, Place};
 use crate::codes::{self, Code};
+use crate::kernel::Launch;
 use crate::world::World;
 
 pub type HostFunction = extern "C" fn(*mut libc::c_void);
@@ -14,6 +15,7 @@ pub enum Work {
     Hold,
     Copy(Box<Copy>),
     Fill(Box<Fill>),
+    Kernel(Box<Launch>),
     /// The turn of a stream-ordered allocation, whose address is known since its submission.
     Allocate {
         base: u64,
@@ -153,10 +155,16 @@ impl World {
 
     /// Does what a piece of work says.
     pub fn run(&mut self, work: Work) {
+        if matches!(work, Work::Copy(_) | Work::Fill(_) | Work::Kernel(_))
+            && self.order.running.is_some_and(|mark| self.stream_is_spoilt(mark.stream))
+        {
+            return;
+        }
         match work {
             Work::Nothing | Work::Hold | Work::Host { .. } => {}
             Work::Copy(copy) => self.through_fence(&[&copy.to, &copy.from], |world| world.copy(&copy)),
             Work::Fill(fill) => self.through_fence(&[&fill.to], |world| world.fill(&fill)),
+            Work::Kernel(launch) => self.run_kernel(&launch),
             Work::Allocate { base, id } => self.arrive(base, id),
             Work::Launched { exec } => self.launch_ended(exec),
             Work::Free { base, id } => self.finish_free(base, id),

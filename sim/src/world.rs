@@ -11,6 +11,7 @@ use crate::graph::{Graph, Placed};
 use crate::graph_memory::GraphMemory;
 use crate::handle::Handles;
 use crate::launch::Executable;
+use crate::module::{Function, Library, LibraryKernel, Module};
 use crate::order::Order;
 use crate::pool::Pool;
 use crate::record::Log;
@@ -19,6 +20,7 @@ use crate::space::{ALIGNMENT, HostSpace, Space, StoreId};
 use crate::store::Store;
 use crate::stream::Stream;
 use crate::topology::{Gpu, Topology};
+use crate::trouble::Trouble;
 use crate::user_object::{Destructor, UserObject};
 use crate::vmm::Physical;
 
@@ -78,6 +80,14 @@ pub struct World {
     pub user_objects: Handles<UserObject>,
     /// Destructors of user objects that are to be called.
     pub destructors: VecDeque<Destructor>,
+    pub modules: Handles<Module>,
+    pub functions: Handles<Function>,
+    pub libraries: Handles<Library>,
+    pub library_kernels: Handles<LibraryKernel>,
+    /// Instructions that a kernel may run.
+    pub kernel_limit: u64,
+    /// A kernel did what no kernel may.
+    pub trouble: Trouble,
     pub pools: Handles<Pool>,
     pub stores: Vec<Store>,
     pub free_stores: Vec<StoreId>,
@@ -126,6 +136,12 @@ impl World {
             graph_memory: GraphMemory::default(),
             user_objects: Handles::new(),
             destructors: VecDeque::new(),
+            modules: Handles::new(),
+            functions: Handles::new(),
+            libraries: Handles::new(),
+            library_kernels: Handles::new(),
+            kernel_limit: crate::kernel::LIMIT,
+            trouble: Trouble::default(),
             pools: Handles::new(),
             stores: Vec::new(),
             free_stores: Vec::new(),

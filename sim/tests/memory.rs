@@ -78,7 +78,7 @@ fn pools_hold_and_release() {
     let sim = Sim::start("h200");
     let (pool, stream) = (sim.pool(0), sim.stream(NON_BLOCKING));
     let small = sim.alloc_async(12, stream);
-    assert_eq!((sim.pool_value(pool, USED), sim.pool_value(pool, RESERVED)), (512, 32 << 20));
+    assert_eq!((sim.pool_value(pool, USED), sim.pool_value(pool, RESERVED)), (12, 32 << 20));
     let large = sim.alloc_async(40 * MIB, stream);
     assert_eq!(sim.pool_value(pool, RESERVED), 96 << 20);
     assert_eq!(warpsim_device_used(0), 96 << 20);

@@ -110,17 +110,24 @@ fn pool_access(
     home: &'static Device,
     subject: Subject<'_>,
 ) -> Result<Answer> {
-    let native = match subject {
-        Subject::Ours(block) => pool::of_record(block.pool()).map(|pool| pool.native()),
-        Subject::Foreign { pool, .. } => pool,
+    let (native, _kept) = match subject {
+        Subject::Ours(block) => {
+            let Some(pool) = pool::of_record(block.pool()) else { return Ok(Answer::Silence) };
+            if let Some(graph) = capture::recording(toucher)
+                && let Some(reached) = graph.reached().pool(home.index(), pool.native())
+            {
+                return Ok(given(reached));
+            }
+            let kept = if pool.is_of_device() { None } else { pool.keep() };
+            if kept.is_none() && !pool.is_of_device() {
+                // It was destroyed, and gave what it will ever give.
+                return Ok(given(peer::is_address_reached(driver, toucher, block.base())?));
+            }
+            (pool.native(), kept)
+        }
+        Subject::Foreign { pool: Some(pool), .. } => (pool, None),
+        Subject::Foreign { pool: None, .. } => return Ok(Answer::Silence),
     };
-    let Some(native) = native else { return Ok(Answer::Silence) };
-    if matches!(subject, Subject::Ours(_))
-        && let Some(graph) = capture::recording(toucher)
-        && let Some(reached) = graph.reached().pool(home.index(), native)
-    {
-        return Ok(given(reached));
-    }
     let ordinal = toucher.facts().device;
     let failed = |f: Failure| home.error(driver, f);
     let _relaxed = driver.relax_capture().map_err(failed)?;

@@ -46,6 +46,17 @@ impl Finding {
     }
 }
 
+/// Whether code on the device may touch an array's memory, as far as the ledger and the driver's permissions tell: that the contexts
+/// are still there is not asked.
+pub fn may_touch(toucher: &'static Device, array: &Array) -> Result<bool> {
+    if let Some(block) = alloc::find(array.address())
+        && (!array.is_owned() || array.is_in(&block))
+    {
+        return Ok(of_block(toucher, &block)?.is_accessible());
+    }
+    Ok(of_array(toucher, array)?.is_accessible())
+}
+
 /// Whether code on the device may touch an array's memory.
 pub fn of_array(toucher: &'static Device, array: &Array) -> Result<Finding> {
     if array.address() == 0 {

@@ -77,14 +77,18 @@ fn stream_for<'a>(
     }
 }
 
-/// The pool that a block comes from: the one asked for, else what the device allocates from, kept in `current`.
-#[inline]
+/// The pool that a block comes from: the one asked for, else what the device allocates from, kept in `current` if it has to
+/// be.
+#[inline(always)]
 fn pool_for<'a>(
     asked: Option<&'a pool::Entered>,
     device: &'static Device,
     current: &'a mut Option<pool::Entered>,
 ) -> Result<&'a Pool> {
-    match asked {
+    if let Some(pool) = asked {
+        return Ok(pool);
+    }
+    match pool::own_in_use(device) {
         Some(pool) => Ok(pool),
         None => Ok(current.insert(pool::enter_current(device)?)),
     }
@@ -213,6 +217,9 @@ fn in_capture(order: &Order<'_>, driver: &'static Driver, stream: &Entered<Strea
             stream.id()
         );
     };
+    if pool.handle_types() != 0 {
+        return Err(not_from_an_exportable_pool(pool, order.size, graph.id()));
+    }
     if graph.origin.no_allocations {
         fail!(
             IllegalInCapture,
@@ -260,9 +267,14 @@ fn record_alloc(
     stream: &Entered<Stream>,
     graph: &Entered<Graph>,
 ) -> Result<(Record, u64)> {
-    let native = driver
-        .alloc_from_pool(order.padded_size(), pool.native(), stream.native())
-        .map_err(|f| order.device.error(driver, f).context("an allocation in a capture"))?;
+    let native =
+        driver.alloc_from_pool(order.padded_size(), pool.native(), stream.native()).map_err(|f| {
+            match f.is_not_supported() && !pool.is_created() {
+                // Of a wrapped pool nobody told.
+                true => not_from_an_exportable_pool(pool, order.size, graph.id()).with_driver_code(f.code),
+                false => order.device.error(driver, f).context("an allocation in a capture"),
+            }
+        })?;
     let Some(node) = capture::node_of(driver, stream, native) else {
         let _ = driver.free_async(native, stream.native());
         fail!(DriverError, "the driver does not tell which node of the capture {} allocates", graph.id());
@@ -282,6 +294,17 @@ fn record_alloc(
         reached::note(&record, driver.allocation_access(node));
     }
     Ok((record, native))
+}
+
+/// Why a capture cannot have memory of a pool whose memory can be exported: what a graph owns cannot.
+#[cold]
+fn not_from_an_exportable_pool(pool: &Pool, size: u64, capture: u64) -> Error {
+    error!(
+        IllegalInCapture,
+        "an allocation of {size} bytes in the capture {capture}, which goes on: {} of \"{}\" makes memory that can be exported, and a graph's cannot; name a pool without handle types, or allocate before the capture begins",
+        pool.name(),
+        pool.device().alias()
+    )
 }
 
 /// Plain device memory. Belongs to a stream like any other block: its free comes after that stream's work.

@@ -202,15 +202,13 @@ pub fn kind_for(device: &Device, asked: Option<Kind>, pool: Option<&pool::Entere
     if let Some(pool) = pool {
         return kind_of_pool(device, asked, pool);
     }
-    let default = match (device.is_cuda(), device.mempool_enabled()) {
-        (false, _) => Kind::Host,
-        (true, true) => Kind::CudaMempool,
-        (true, false) => Kind::CudaDevice,
+    let Some(kind) = asked.filter(|kind| *kind != Kind::Unknown) else {
+        return Ok(match (device.mempool_enabled(), device.is_cuda()) {
+            (true, _) => Kind::CudaMempool,
+            (false, true) => Kind::CudaDevice,
+            (false, false) => Kind::Host,
+        });
     };
-    let Some(kind) = asked else { return Ok(default) };
-    if kind == Kind::Unknown {
-        return Ok(default);
-    }
     if kind.is_host() == device.is_cuda() {
         let (belongs, way) = if kind.is_host() {
             ("the CPU", "ask it of the device \"cpu\"")
@@ -242,6 +240,7 @@ pub fn kind_for(device: &Device, asked: Option<Kind>, pool: Option<&pool::Entere
 }
 
 /// A pool serves what it is named for, whether pools are switched on or not.
+#[inline(never)]
 fn kind_of_pool(device: &Device, asked: Option<Kind>, pool: &pool::Entered) -> Result<Kind> {
     match asked {
         None | Some(Kind::Unknown | Kind::CudaMempool) => {}

@@ -149,8 +149,8 @@ fn why_out_of_memory(
     asked: &str,
 ) -> Error {
     let (free, total) = driver.memory_info().unwrap_or((0, 0));
-    let pool =
-        asked_pool.or_else(|| pool::in_use(device)).map_or_else(String::new, |pool| show(driver, pool));
+    let in_use = pool::enter_in_use(device);
+    let pool = asked_pool.or(in_use.as_deref()).map_or_else(String::new, |pool| show(driver, pool));
     let (blocks, bytes) = parked::waiting(|owner, _| std::ptr::eq(owner, device));
     let waiting = still_waiting(blocks, bytes);
     error!(

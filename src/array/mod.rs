@@ -21,7 +21,7 @@ pub use transfer::{clone_to, copy, fill, retain};
 pub use view::Range;
 pub use wrap::{External, wrap};
 
-use crate::alloc::{Kind, Rule};
+use crate::alloc::{Block, Kind, Rule};
 use crate::device::Device;
 use crate::error::{Result, fail};
 use crate::handle::{Entered, Handle, Hold, MARK_MAX, Object, Registry, Tag};
@@ -149,6 +149,11 @@ impl Array {
     /// A view of all of it, without a handle.
     fn whole(&self) -> Array {
         self.seen_as(View { layout: self.layout.clone(), offset: 0 }, self.dtype)
+    }
+
+    /// Whether the block is the one that was allocated for it.
+    pub fn is_in(&self, block: &Block) -> bool {
+        self.storage.is_in(block)
     }
 
     /// An error when its memory is gone: with its context, or freed by its address. An array without items has none.

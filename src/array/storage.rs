@@ -68,14 +68,16 @@ impl Storage {
         self.has_deleter
     }
 
+    /// Whether the block is the one that was allocated for it.
+    pub fn is_in(&self, block: &alloc::Block) -> bool {
+        block.base() == self.address && block.home().is_some_and(|home| std::ptr::eq(home, self.home))
+    }
+
     /// An error when the memory is gone: with its context, or freed by its address. That may be somebody else's block
     /// by now, or look like ordinary host memory, which the CPU would touch.
     pub fn require_present(&self) -> Result<()> {
         self.home.require_present()?;
-        let is_ours = |block: alloc::Block| {
-            block.base() == self.address && block.home().is_some_and(|home| std::ptr::eq(home, self.home))
-        };
-        if self.owned && !alloc::find(self.address).is_some_and(is_ours) {
+        if self.owned && !alloc::find(self.address).is_some_and(|block| self.is_in(&block)) {
             fail!(
                 UnknownPointer,
                 "the memory of the array at {:#x} was freed by its address; all that is left is to release the array",

@@ -3,13 +3,16 @@
 use super::Device;
 use crate::error::{Result, fail};
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// As many devices as one thread can overlay: each entry stands for an open scope, of which there are no more.
 const OVERLAYS: usize = 64;
 
+/// Whether any thread ever opened a scope. Most programs do not, and pay for none.
+static EVER: AtomicBool = AtomicBool::new(false);
+
 thread_local! {
-    /// How many entries there are, which most threads find to be none.
+    /// How many entries there are.
     static COUNT: Cell<usize> = const { Cell::new(0) };
     /// Device index and what holds there; plain numbers, so that nothing runs when a thread ends.
     static THREAD: RefCell<[(u16, bool); OVERLAYS]> = const { RefCell::new([(0, false); OVERLAYS]) };
@@ -19,10 +22,8 @@ impl Device {
     /// Whether default requests of the calling thread are served from the pool.
     #[inline]
     pub fn mempool_enabled(&self) -> bool {
-        if COUNT.get() == 0 {
-            return self.mempool_enabled.load(Ordering::Relaxed);
-        }
-        mempool_override(self).unwrap_or_else(|| self.mempool_enabled.load(Ordering::Relaxed))
+        let enabled = self.mempool_enabled.load(Ordering::Relaxed);
+        if EVER.load(Ordering::Relaxed) { mempool_override(self).unwrap_or(enabled) } else { enabled }
     }
 
     /// Chooses for every thread that no scope says otherwise for. Blocks that are there stay what they are.
@@ -61,6 +62,8 @@ pub fn mempool_override(device: &Device) -> Option<bool> {
 
 /// Has the calling thread find the pools of the device on or off, or as the process chose. Done by scopes alone.
 pub fn override_mempool(device: &Device, enabled: Option<bool>) {
+    // The thread itself sees this at once, and it is none of the others' business.
+    EVER.store(true, Ordering::Relaxed);
     let count = COUNT.get();
     THREAD.with_borrow_mut(|own| {
         let known = own[..count].iter().position(|(index, _)| *index == device.index());

@@ -38,14 +38,6 @@ impl Driver {
         Ok(pool)
     }
 
-    /// The pool that the device was born with.
-    pub fn default_pool(&self, device: i32) -> Result<RawPool, Failure> {
-        let mut pool = RawPool::NULL;
-        // SAFETY: the out-pointer is valid and a pool handle is a pointer.
-        unsafe { self.table.cuDeviceGetDefaultMemPool((&raw mut pool.0).cast(), device)? };
-        Ok(pool)
-    }
-
     /// A new pool of the device's memory.
     pub fn create_pool(&self, device: i32, form: PoolForm) -> Result<RawPool, Failure> {
         // SAFETY: zeroed bytes are a value of it: numbers, a NULL pointer, and the enums' zero.

@@ -86,7 +86,6 @@ entry_points! {
     cuDeviceGetPCIBusId(out: *mut c_char, len: c_int, device: CUdevice);
     cuDeviceCanAccessPeer(can: *mut c_int, device: CUdevice, peer: CUdevice);
     cuDeviceGetMemPool(pool: *mut CUmemoryPool, device: CUdevice);
-    cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice);
 
     cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
     cuDevicePrimaryCtxRelease_v2(device: CUdevice);

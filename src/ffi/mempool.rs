@@ -16,9 +16,11 @@
 
 use super::boundary::{Grows, flags, guard, handle, opaque, options, out, out_struct};
 use super::device::{found_device, warp_device};
+use super::peer_access::is_enabled;
 use super::status::warp_status;
 use crate::device::{self, Device};
 use crate::error::{Result, fail};
+use crate::peer::{self, Memory};
 use crate::pool::{self, Entered, RawPool};
 use crate::{alloc, runtime};
 use std::ffi::c_void;
@@ -43,7 +45,8 @@ pub const WARP_MEMPOOL_HANDLE_FABRIC: warp_mempool_handle_type = 8;
 pub struct warp_mempool_options {
     /// sizeof(warp_mempool_options), set by the caller.
     pub struct_size: usize,
-    /// The most bytes that the pool may hold; the driver rounds it up, to 32 MiB on many GPUs. 0 for what the GPU has.
+    /// The most bytes that the pool may hold; the driver rounds it up, to 32 MiB on many GPUs. What captures allocate is their
+    /// graphs' and not counted. 0 for what the GPU has.
     pub max_size: u64,
     /// Bytes that it keeps when something is waited for, any number.
     pub release_threshold: u64,
@@ -269,8 +272,9 @@ pub unsafe extern "C" fn warp_mempool_wrap(
 }
 
 /// Gives a pool back. The handle is stale at once; live blocks stay good and are freed as ever. A pool that was created here is
-/// destroyed with its last handle, when calls inside of it have left and no device uses it. Also in a forked child, where it
-/// only forgets.
+/// destroyed with its last handle, when calls inside of it have left and no device uses it. For a pool of other code such calls
+/// of other threads are waited for: when this returns its owner may destroy it, if no device uses it. Also in a forked child,
+/// where it only forgets.
 ///
 /// @param pool  a pool; NULL does nothing.
 /// @return WARP_ERROR_INVALID_ARGUMENT for a device's own, and for what warp_mempool_get() gave for a pool that was released
@@ -488,11 +492,12 @@ pub unsafe extern "C" fn warp_mempool_query_release_threshold_of_device(
     })
 }
 
-/// Asks the driver whether kernels of a device may touch the memory of a pool, other code's grants included.
+/// As warp_mempool_access_query_enabled(), of one pool.
 ///
 /// @param pool  the pool, whose GPU owns the memory.
-/// @param peer_device  the device that would touch it; NULL for the default.
+/// @param peer_device  the device that touches it; NULL for the default.
 /// @param out  1 or 0; 1 for the same GPU, 0 for the CPU.
+/// @return WARP_ERROR_INVALID_HANDLE, WARP_ERROR_FORKED in a forked child, WARP_ERROR_DRIVER.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_mempool_query_access(
     pool: *mut warp_mempool,
@@ -502,18 +507,18 @@ pub unsafe extern "C" fn warp_mempool_query_access(
     guard(|| {
         let out = self::out(out, "out")?;
         let pool = found(pool)?;
-        out.put(u8::from(pool.is_accessible_to(found_device(peer_device)?)?));
+        let peer = found_device(peer_device)?;
+        out.put(u8::from(is_enabled(Memory::Pool(&pool), pool.device(), peer)?));
         Ok(())
     })
 }
 
-/// Lets kernels of a device touch the memory of a pool, live blocks included, or no longer. Process-wide, for all code that has
-/// the pool. Memory of graphs keeps what held when it was captured. Being so already is success.
+/// As warp_mempool_access_set_enabled(), of one pool.
 ///
 /// @param pool  the pool, whose GPU owns the memory.
-/// @param peer_device  the device that is to touch it; NULL for the default. The same GPU always may.
-/// @param enabled  nonzero for access. Taking it from who cannot have it does nothing.
-/// @return for nonzero: WARP_ERROR_INVALID_ARGUMENT for the CPU, WARP_ERROR_NOT_SUPPORTED when the GPUs are no peers.
+/// @param peer_device  the device that touches it; NULL for the default.
+/// @param enabled  nonzero to enable, 0 to disable.
+/// @return as warp_mempool_access_set_enabled().
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_mempool_set_access(
     pool: *mut warp_mempool,
@@ -522,6 +527,6 @@ pub unsafe extern "C" fn warp_mempool_set_access(
 ) -> warp_status {
     guard(|| {
         let pool = found(pool)?;
-        pool.set_accessible_to(found_device(peer_device)?, enabled != 0)
+        peer::set(Memory::Pool(&pool), pool.device(), &[found_device(peer_device)?], enabled != 0)
     })
 }

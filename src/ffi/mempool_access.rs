@@ -4,8 +4,9 @@
 //! peer access is so here too, with what is else:
 //!
 //! Peer access says nothing of pools, nor pool access of plain memory. It is the GPU's, in whichever context, needs none to be
-//! made, and has no limit but that the two could be peers. The target must have pools, the peer need not. Devices name the
-//! target's pool in use: what other pools of the target give is not covered.
+//! made, and has no limit but that the two could be peers. The target must have pools, the peer need not. A device stands for
+//! its pool in use, and what its other pools give is not covered: those are named by warp_mempool_query_access() and
+//! warp_mempool_set_access().
 
 use super::boundary::{guard, opaque, out};
 use super::device::warp_device;
@@ -58,10 +59,11 @@ pub unsafe extern "C" fn warp_mempool_access_query_enabled(
 }
 
 /// Lets kernels of the peer touch what comes from the target's pool in use, or no longer, for the whole process: what the pool
-/// gave already, and what it will give. Memory of graphs keeps the access that there was at its capture. To disable waits
-/// for the work that the streams of both GPUs have so far, as far as this library knows the streams; one that is being
-/// captured is not waited for. To disable what is not enabled, what cannot be enabled, or anything with the CPU, does nothing,
-/// and so does whatever is asked of a GPU and itself.
+/// gave already, and what it will give. Memory of graphs keeps the access that there was at its capture. To disable what is not
+/// enabled, what cannot be enabled, or anything with the CPU, does nothing, and so does whatever is asked of a GPU and itself.
+///
+/// To disable first waits for work of both GPUs, as warp_peer_access_set_enabled() does, and what it says of other work is so
+/// here too.
 ///
 /// @param target  the device that owns the memory; NULL for the default.
 /// @param peer  the device that touches it; NULL for the default.

@@ -30,7 +30,11 @@ pub(super) fn pair(
 }
 
 /// Whether the peer could be given access, which needs a driver only between two GPUs.
-pub(super) fn is_supported(memory: Memory, target: &'static Device, peer: &'static Device) -> Result<bool> {
+pub(super) fn is_supported(
+    memory: Memory<'_>,
+    target: &'static Device,
+    peer: &'static Device,
+) -> Result<bool> {
     if !target.is_cuda() || !peer.is_cuda() {
         return Ok(false);
     }
@@ -38,7 +42,7 @@ pub(super) fn is_supported(memory: Memory, target: &'static Device, peer: &'stat
 }
 
 /// Whether the peer has access now.
-pub(super) fn is_enabled(memory: Memory, target: &'static Device, peer: &'static Device) -> Result<bool> {
+pub(super) fn is_enabled(memory: Memory<'_>, target: &'static Device, peer: &'static Device) -> Result<bool> {
     if !target.is_cuda() || !peer.is_cuda() {
         return Ok(false);
     }
@@ -47,7 +51,7 @@ pub(super) fn is_enabled(memory: Memory, target: &'static Device, peer: &'static
 
 /// Sets the access of all peers that a caller names, or, for NULL, of all that there can be.
 pub(super) fn set_for_all(
-    memory: Memory,
+    memory: Memory<'_>,
     target: *mut warp_device,
     peers: *const *mut warp_device,
     count: usize,
@@ -64,7 +68,7 @@ pub(super) fn set_for_all(
     } else if count == 0 {
         let mut others = peer::others_of(target)?;
         // Of a target that has none, it is said why.
-        if enabled && (!target.is_cuda() || memory != Memory::Plain && !target.facts().memory_pools) {
+        if enabled && (!target.is_cuda() || !memory.is_plain() && !target.facts().memory_pools) {
             others.push(target);
         }
         others
@@ -119,9 +123,12 @@ pub unsafe extern "C" fn warp_peer_access_query_enabled(
 }
 
 /// Lets kernels of the peer touch the target's plain memory, or no longer, for the whole process. To enable makes the
-/// contexts of both. To disable waits for the work that the streams of both devices have so far, as far as this library knows
-/// the streams; one that is being captured is not waited for. To disable what is not enabled, what cannot be enabled, or
-/// anything with the CPU, does nothing, and so does whatever is asked of a device and itself.
+/// contexts of both. To disable what is not enabled, what cannot be enabled, or anything with the CPU, does nothing, and so
+/// does whatever is asked of a device and itself.
+///
+/// To disable first waits for the work that both devices have so far on streams that this library knows and on all blocking
+/// streams; one that is being captured is not waited for. Other work must be done by then, and runs of graphs that use the
+/// access: the driver waits for nothing, and work that loses its access faults and takes the device's context with it.
 ///
 /// A GPU can have eight peers, as a rule; those of other libraries count too.
 ///

@@ -1,43 +1,49 @@
 //! One permission that can be given and taken: a context's to the plain memory of another, or a GPU's to a pool.
 
 use super::plain::Existing;
-use super::{is_enabled, pool_of, reaches, supports};
+use super::{is_enabled, supports};
 use crate::device::{self, Device};
-use crate::driver::{Driver, Failure, RawPool};
+use crate::driver::{Driver, Failure};
 use crate::error::{Error, Result, Status, error, fail};
+use crate::pool;
 
 /// What of a target's memory is meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Memory {
+#[derive(Clone, Copy)]
+pub enum Memory<'a> {
     Plain,
     /// What comes from the pool in use.
     InUse,
     /// What comes from this pool of the target.
-    Pool(RawPool),
+    Pool(&'a pool::Entered),
 }
 
-impl Memory {
+impl Memory<'_> {
+    pub fn is_plain(self) -> bool {
+        matches!(self, Memory::Plain)
+    }
+
     fn name(self) -> &'static str {
-        if self == Memory::Plain { "peer access" } else { "pool access" }
+        if self.is_plain() { "peer access" } else { "pool access" }
     }
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Grant {
-    pub target: &'static Device,
-    pub peer: &'static Device,
+    target: &'static Device,
+    peer: &'static Device,
     /// `None` for plain memory.
-    pool: Option<RawPool>,
+    pool: Option<pool::Kept>,
 }
 
 impl PartialEq for Grant {
     fn eq(&self, other: &Grant) -> bool {
-        match (self.pool, other.pool) {
-            (None, None) => std::ptr::eq(self.target, other.target) && std::ptr::eq(self.peer, other.peer),
-            // A pool's is the GPU's, in whichever context.
-            (Some(pool), Some(others)) => pool == others && self.peer.ordinal() == other.peer.ordinal(),
-            _ => false,
-        }
+        // A pool's is the GPU's, in whichever context.
+        self.pool == other.pool
+            && if self.pool.is_some() {
+                self.peer.ordinal() == other.peer.ordinal()
+            } else {
+                std::ptr::eq(self.target, other.target) && std::ptr::eq(self.peer, other.peer)
+            }
     }
 }
 
@@ -45,7 +51,7 @@ impl Grant {
     /// The permission that a request is about; `None` when there is nothing to do for it: what is so for good, and taking
     /// what there cannot be.
     pub fn of(
-        memory: Memory,
+        memory: Memory<'_>,
         target: &'static Device,
         peer: &'static Device,
         enabled: bool,
@@ -62,7 +68,7 @@ impl Grant {
                 cpu.alias()
             );
         }
-        let plain = memory == Memory::Plain;
+        let plain = memory.is_plain();
         if !plain && !target.facts().memory_pools {
             if !enabled {
                 return Ok(None);
@@ -92,15 +98,19 @@ impl Grant {
         }
         let pool = match memory {
             Memory::Plain => None,
-            Memory::InUse => Some(pool_of(driver, target)?),
-            Memory::Pool(pool) => Some(pool),
+            Memory::InUse => Some(pool::enter_current(target)?.keep()),
+            Memory::Pool(pool) => Some(pool.keep()),
         };
         Ok(Some((driver, Grant { target, peer, pool })))
     }
 
     /// What it is, for messages.
     pub fn describe(&self) -> String {
-        let memory = if self.pool.is_some() { "the pool" } else { "plain memory" };
+        let memory = match &self.pool {
+            None => "plain memory".into(),
+            Some(pool) if pool.is_of_device() => "the pool".into(),
+            Some(pool) => pool.name(),
+        };
         format!("access of \"{}\" to {memory} of \"{}\"", self.peer.alias(), self.target.alias())
     }
 
@@ -130,21 +140,26 @@ impl Grant {
 
     /// Whether it is given now.
     pub fn is_given(&self, driver: &'static Driver) -> Result<bool> {
-        reaches(driver, self.pool.map_or(Memory::Plain, Memory::Pool), self.target, self.peer)
+        match &self.pool {
+            None => is_enabled(driver, self.target, self.peer),
+            Some(pool) => {
+                let _relaxed = driver.relax_capture().map_err(|f| self.failed(driver, f))?;
+                let given = driver.pool_access(pool.native(), self.peer.facts().device);
+                given.map_err(|f| self.failed(driver, f))
+            }
+        }
     }
 
     /// Gives or takes it, and says whether that changed anything.
     pub fn put(&self, driver: &'static Driver, given: bool) -> Result<bool> {
-        match self.pool {
+        match &self.pool {
             None if given => self.enable(driver),
             None => self.disable(driver),
             Some(pool) => {
                 let before = self.is_given(driver)?;
                 let _relaxed = driver.relax_capture().map_err(|f| self.failed(driver, f))?;
-                driver
-                    .set_pool_access(pool, self.peer.facts().device, given)
-                    .map_err(|f| self.failed(driver, f))?;
-                Ok(before != given)
+                let put = driver.set_pool_access(pool.native(), self.peer.facts().device, given);
+                put.map(|()| before != given).map_err(|f| self.failed(driver, f))
             }
         }
     }

@@ -3,6 +3,7 @@
 //! GPU and governs what comes from it; neither says anything of the other. What is so is known to the driver alone, since
 //! other libraries of the process change it too: it is asked each time, and asking changes nothing.
 
+mod capability;
 mod grant;
 mod plain;
 mod scopes;
@@ -16,10 +17,9 @@ pub use set::{others_of, set};
 pub use snapshot::{Snapshot, snapshot};
 
 use crate::device::{self, Device};
-use crate::driver::{Driver, RawPool};
+use crate::driver::Driver;
 use crate::error::Result;
-use crate::pool;
-use crate::runtime;
+use crate::{pool, runtime};
 
 /// Whether the peer could be given access to the target's plain memory. Legal in captures.
 pub fn supports(driver: &Driver, target: &Device, peer: &Device) -> Result<bool> {
@@ -30,7 +30,9 @@ pub fn supports(driver: &Driver, target: &Device, peer: &Device) -> Result<bool>
     if target.ordinal() == peer.ordinal() {
         return Ok(true);
     }
-    driver.can_access_peer(peer.facts().device, target.facts().device).map_err(|f| peer.error(driver, f))
+    capability::of(target, peer, || {
+        driver.can_access_peer(peer.facts().device, target.facts().device).map_err(|f| peer.error(driver, f))
+    })
 }
 
 /// As `supports`; where the driver cannot be asked, no.
@@ -39,8 +41,8 @@ pub fn is_supported(target: &Device, peer: &Device) -> bool {
 }
 
 /// Whether the peer could be given access to that memory of the target; a peer need not have pools itself.
-pub fn can_be_enabled(driver: &Driver, memory: Memory, target: &Device, peer: &Device) -> Result<bool> {
-    Ok((memory == Memory::Plain || target.facts().memory_pools) && supports(driver, target, peer)?)
+pub fn can_be_enabled(driver: &Driver, memory: Memory<'_>, target: &Device, peer: &Device) -> Result<bool> {
+    Ok((memory.is_plain() || target.facts().memory_pools) && supports(driver, target, peer)?)
 }
 
 /// Whether the peer may touch the target's plain memory now.
@@ -77,8 +79,8 @@ pub fn pool_is_enabled(driver: &Driver, target: &Device, peer: &Device) -> Resul
 }
 
 /// Whether the peer may touch that memory of the target now.
-pub fn reaches(driver: &Driver, memory: Memory, target: &Device, peer: &Device) -> Result<bool> {
-    if memory == Memory::Plain {
+pub fn reaches(driver: &Driver, memory: Memory<'_>, target: &Device, peer: &Device) -> Result<bool> {
+    if memory.is_plain() {
         return is_enabled(driver, target, peer);
     }
     if !can_be_enabled(driver, memory, target, peer)? {
@@ -89,17 +91,13 @@ pub fn reaches(driver: &Driver, memory: Memory, target: &Device, peer: &Device) 
         return Ok(true);
     }
     let _relaxed = driver.relax_capture().map_err(|f| target.error(driver, f))?;
-    let pool = match memory {
-        Memory::Pool(pool) => pool,
-        _ => pool_of(driver, target)?,
-    };
-    driver.pool_access(pool, peer.facts().device).map_err(|f| target.error(driver, f))
-}
-
-/// The pool that allocations of the device name, or would name; a question does not decide that.
-fn pool_of(driver: &Driver, device: &Device) -> Result<RawPool> {
-    match pool::in_use(device) {
-        Some(pool) => Ok(pool.native()),
-        None => driver.current_pool(device.facts().device).map_err(|f| device.error(driver, f)),
+    let ask = |pool| driver.pool_access(pool, peer.facts().device).map_err(|f| target.error(driver, f));
+    if let Memory::Pool(pool) = memory {
+        return ask(pool.native());
+    }
+    match pool::enter_in_use(target) {
+        Some(pool) => ask(pool.native()),
+        // What allocations would name. A question does not decide that.
+        None => ask(driver.current_pool(target.facts().device).map_err(|f| target.error(driver, f))?),
     }
 }

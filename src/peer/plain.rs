@@ -2,9 +2,8 @@
 //! an address of the one context has a meaning in the other, which is so exactly when a kernel there may touch it.
 
 use crate::device::{self, Device, PerDevice};
-use crate::driver::{Driver, RawContext};
+use crate::driver::{Driver, Failure, RawContext};
 use crate::error::Result;
-use crate::log;
 use parking_lot::Mutex;
 
 /// The context of a device, if somebody holds it: ours, or one that other code made, which is held as well for a while.
@@ -30,6 +29,14 @@ impl<'d> Existing<'d> {
     }
 }
 
+impl Existing<'_> {
+    fn reaches(&self, address: u64) -> Result<bool> {
+        let failed = |f| self.device.error(self.driver, f);
+        let _current = self.driver.enter(self.context).map_err(failed)?;
+        self.driver.reaches(address).map_err(failed)
+    }
+}
+
 impl Drop for Existing<'_> {
     fn drop(&mut self) {
         if self.borrowed {
@@ -51,32 +58,36 @@ static PROBES: PerDevice<Mutex<Option<Probe>>> = PerDevice::new();
 
 /// The address of plain memory of the device's context, `None` when there is none yet and none is to be made. The thread's
 /// capture mode is relaxed.
-fn probe(driver: &Driver, device: &Device, context: RawContext, make: bool) -> Result<Option<u64>> {
-    let failed = |f| device.error(driver, f).context("a byte of plain memory to ask about");
-    let id = driver.context_id(context).map_err(failed)?;
-    // A lost device is told of when the lock is free.
-    log::after(|| {
-        let mut probe = PROBES.get_or_make(device, Mutex::default).lock();
-        if let Some(known) = probe.as_ref().filter(|known| known.context_id == id) {
-            return Ok(Some(known.address));
-        }
-        if !make {
-            return Ok(None);
-        }
-        let _current = driver.enter(context).map_err(failed)?;
-        let address = driver.alloc_device(1).map_err(failed)?;
-        *probe = Some(Probe { context_id: id, address });
-        Ok(Some(address))
-    })
+fn probe(
+    driver: &Driver,
+    device: &Device,
+    context: RawContext,
+    make: bool,
+) -> std::result::Result<Option<u64>, Failure> {
+    let id = driver.context_id(context)?;
+    let mut probe = PROBES.get_or_make(device, Mutex::default).lock();
+    if let Some(known) = probe.as_ref().filter(|known| known.context_id == id) {
+        return Ok(Some(known.address));
+    }
+    if !make {
+        return Ok(None);
+    }
+    let _current = driver.enter(context)?;
+    let address = driver.alloc_device(1)?;
+    *probe = Some(Probe { context_id: id, address });
+    Ok(Some(address))
 }
 
 /// Whether the peer's context may touch plain memory of the target's. Contexts that nobody holds have no access. `None` when
 /// there is nothing of the target's yet to ask about, and nothing is to be made.
 pub fn is_enabled(driver: &Driver, target: &Device, peer: &Device, make: bool) -> Result<Option<bool>> {
     let _relaxed = driver.relax_capture().map_err(|f| peer.error(driver, f))?;
-    let Some(owner) = Existing::of(driver, target)? else { return Ok(Some(false)) };
-    let Some(address) = probe(driver, target, owner.context, make)? else { return Ok(None) };
-    has_address(driver, peer, address).map(Some)
+    let (Some(owner), Some(accessing)) = (Existing::of(driver, target)?, Existing::of(driver, peer)?) else {
+        return Ok(Some(false));
+    };
+    let probe = probe(driver, target, owner.context, make);
+    let probe = probe.map_err(|f| target.error(driver, f).context("a byte of plain memory to ask about"))?;
+    probe.map(|address| accessing.reaches(address)).transpose()
 }
 
 /// Whether kernels of a GPU may touch the memory at an address, in whichever of its contexts: what one of them may, the others
@@ -90,7 +101,5 @@ pub fn is_address_reached(driver: &Driver, gpu: &'static Device, address: u64) -
 
 /// Whether an address has a meaning in the device's context; in one that nobody holds it has none.
 fn has_address(driver: &Driver, device: &Device, address: u64) -> Result<bool> {
-    let Some(accessing) = Existing::of(driver, device)? else { return Ok(false) };
-    let _current = driver.enter(accessing.context).map_err(|f| device.error(driver, f))?;
-    driver.reaches(address).map_err(|f| device.error(driver, f))
+    Existing::of(driver, device)?.map_or(Ok(false), |accessing| accessing.reaches(address))
 }

@@ -1,6 +1,7 @@
 //! Scopes that keep a permission given, or taken, in the whole process. Those that want the same are one: the first remembers
 //! what it found, the last puts that back. None that wants the opposite begins meanwhile, nor is the opposite set.
 
+use super::capability;
 use super::grant::{Grant, Memory};
 use super::set::get_ready;
 use crate::device::Device;
@@ -26,7 +27,7 @@ fn check(held: &[Held], grants: &[Grant], enabled: bool) -> Result<()> {
     if let Some(held) = grants.iter().find_map(opposite) {
         fail!(
             Busy,
-            "{} is kept {} by {} open scopes; end those first",
+            "{} is kept {} by open scopes ({}); end those first",
             held.grant.describe(),
             if held.wanted { "enabled" } else { "disabled" },
             held.scopes.len()
@@ -53,17 +54,18 @@ pub fn change(grants: &[Grant], enabled: bool, change: impl FnOnce() -> Result<(
 /// Opens the scope of that number.
 pub fn begin(
     number: u64,
-    memory: Memory,
+    memory: Memory<'_>,
     target: &'static Device,
     peer: &'static Device,
     enabled: bool,
 ) -> Result<()> {
     let Some((driver, grant)) = Grant::of(memory, target, peer, enabled)? else { return Ok(()) };
-    refuse_opposite(&[grant], enabled)?;
-    get_ready(driver, &[grant], enabled)?;
+    let grants = std::slice::from_ref(&grant);
+    refuse_opposite(grants, enabled)?;
+    get_ready(driver, grants, enabled)?;
     log::after(|| {
         let mut held = HELD.lock();
-        check(&held, &[grant], enabled)?;
+        check(&held, grants, enabled)?;
         if let Some(same) = held.iter_mut().find(|held| held.grant == grant) {
             // Other code may have changed it meanwhile.
             grant.put(driver, enabled)?;
@@ -72,7 +74,7 @@ pub fn begin(
         }
         let found = grant.is_given(driver)?;
         grant.put(driver, enabled)?;
-        held.push(Held { grant, wanted: enabled, found, scopes: vec![number] });
+        held.push(Held { grant: grant.clone(), wanted: enabled, found, scopes: vec![number] });
         Ok(())
     })
 }
@@ -83,29 +85,43 @@ pub fn end(number: u64) -> Result<()> {
     if runtime::is_forked() {
         return Ok(());
     }
-    let last = HELD.lock().iter().find(|held| held.scopes == [number]).map(|held| (held.grant, held.found));
-    let waited = match (last, runtime::driver()) {
-        (Some((grant, false)), Ok(driver)) if !grant.is_void() => get_ready(driver, &[grant], false),
+    let mut waited = None;
+    loop {
+        // What it kept is let go of when the lock is free.
+        let mut over = None;
+        let mut to_wait_for = None;
+        let ended = log::after(|| {
+            let mut held = HELD.lock();
+            let Some(at) = held.iter().position(|held| held.scopes.contains(&number)) else { return Ok(()) };
+            if held[at].scopes.len() > 1 {
+                held[at].scopes.retain(|open| *open != number);
+                return Ok(());
+            }
+            // Only the last one knows that it is, and waits without the lock.
+            let Some(waited) = waited.take() else {
+                to_wait_for = Some((held[at].grant.clone(), held[at].found));
+                return Ok(());
+            };
+            over.insert(held.swap_remove(at)).put_back(waited)
+        });
+        let Some((grant, found)) = to_wait_for else { return ended };
+        waited = Some(wait(&grant, found));
+    }
+}
+
+/// Waits for work that may need what is about to be taken.
+fn wait(grant: &Grant, found: bool) -> Result<()> {
+    match runtime::driver() {
+        Ok(driver) if !found && !grant.is_void() => get_ready(driver, std::slice::from_ref(grant), false),
         _ => Ok(()),
-    };
-    log::after(|| {
-        let mut held = HELD.lock();
-        let Some(at) = held.iter().position(|held| held.scopes.contains(&number)) else { return Ok(()) };
-        held[at].scopes.retain(|open| *open != number);
-        if !held[at].scopes.is_empty() {
-            return Ok(());
-        }
-        let over = held.swap_remove(at);
-        over.put_back(waited)
-    })
+    }
 }
 
 impl Held {
     /// Puts back what the first scope found, when the work that may need it was waited for.
     fn put_back(&self, waited: Result<()>) -> Result<()> {
         let Ok(driver) = runtime::driver() else { return Ok(()) };
-        let back = waited.and_then(|()| self.grant.put(driver, self.found).map(drop));
-        match back {
+        match waited.and_then(|()| self.grant.put(driver, self.found)) {
             // There is nothing left that it could be put back for.
             Err(_) if self.grant.is_void() => Ok(()),
             Err(error) => Err(error.context(format_args!(
@@ -113,23 +129,20 @@ impl Held {
                 self.grant.describe(),
                 if self.found { "enabled" } else { "disabled" }
             ))),
-            Ok(()) => Ok(()),
+            Ok(_) => Ok(()),
         }
     }
 }
 
 /// At shutdown: what scopes that nobody ended have changed is as it was before.
 pub fn dismantle() {
+    capability::forget();
     if runtime::is_forked() {
         return;
     }
     let open = std::mem::take(&mut *HELD.lock());
     for held in open {
-        let waited = match runtime::driver() {
-            Ok(driver) if !held.found && !held.grant.is_void() => get_ready(driver, &[held.grant], false),
-            _ => Ok(()),
-        };
-        if let Err(error) = held.put_back(waited) {
+        if let Err(error) = held.put_back(wait(&held.grant, held.found)) {
             log::log!(Error, "{error}");
         }
     }

@@ -9,7 +9,12 @@ use crate::{log, stream};
 
 /// Gives each peer access to the target's memory, or takes it, one request of the driver a pair: all of them or none. What is
 /// so already, by whomever, stays as it is.
-pub fn set(memory: Memory, target: &'static Device, peers: &[&'static Device], enabled: bool) -> Result<()> {
+pub fn set(
+    memory: Memory<'_>,
+    target: &'static Device,
+    peers: &[&'static Device],
+    enabled: bool,
+) -> Result<()> {
     let mut grants: Vec<Grant> = Vec::with_capacity(peers.len());
     let mut found = None;
     for peer in peers {

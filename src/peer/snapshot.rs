@@ -1,8 +1,9 @@
 //! What a GPU reached at one moment. A graph keeps that of its capture's begin, by which it is judged until the end.
 
-use super::{Memory, ask_for_gpu, is_enabled_for_gpu, pool_of, reaches};
+use super::{Memory, ask_for_gpu, is_enabled_for_gpu, reaches};
 use crate::device::{self, Device};
-use crate::driver::{Driver, RawPool};
+use crate::driver::Driver;
+use crate::pool::{self, RawPool};
 use crate::runtime;
 use std::sync::OnceLock;
 
@@ -62,7 +63,15 @@ fn pool_reached(driver: &Driver, target: &Device, accessing: &Device) -> Option<
     if !target.facts().memory_pools {
         return None;
     }
-    let _relaxed = driver.relax_capture().ok()?;
-    let pool = pool_of(driver, target).ok()?;
-    Some((pool, reaches(driver, Memory::Pool(pool), target, accessing).unwrap_or(false)))
+    let in_use = pool::enter_in_use(target);
+    let memory = in_use.as_ref().map_or(Memory::InUse, Memory::Pool);
+    let reached = reaches(driver, memory, target, accessing).unwrap_or(false);
+    let native = match &in_use {
+        Some(pool) => pool.native(),
+        None => {
+            let _relaxed = driver.relax_capture().ok()?;
+            driver.current_pool(target.facts().device).ok()?
+        }
+    };
+    Some((native, reached))
 }

@@ -87,11 +87,16 @@ pub(super) unsafe fn mend_in_child() {
     }
 }
 
+/// The device's own pool if it allocates from that, as most do: it need not be entered.
+#[inline]
+pub fn own_in_use(device: &Device) -> Option<&'static Pool> {
+    CHOICES.get(device).and_then(Choice::plain)
+}
+
 /// The pool that allocations of the device name now, entered: the device's current one at the first use, whatever other code
 /// makes current later, until the device is told to use another.
-#[inline]
 pub fn enter_current(device: &'static Device) -> Result<Entered> {
-    match CHOICES.get(device).and_then(Choice::plain) {
+    match own_in_use(device) {
         Some(pool) => Ok(Entered { pool, _inside: None }),
         None => enter_other(device),
     }
@@ -115,17 +120,19 @@ fn enter_other(device: &'static Device) -> Result<Entered> {
     })
 }
 
-/// What allocations of the device name now. What is done with it must allow for another thread that has the device use
-/// another pool and releases this one; `enter_current` keeps it.
-#[inline]
-pub fn of_device(device: &'static Device) -> Result<&'static Pool> {
-    enter_current(device).map(|entered| entered.pool)
+/// What allocations of the device name now, if that was ever asked. What is done with it must allow for another thread that has the
+/// device use another pool and releases this one; `enter_in_use` keeps it.
+pub fn in_use(device: &Device) -> Option<&'static Pool> {
+    enter_in_use(device).map(|entered| entered.pool)
 }
 
-/// What allocations of the device name now, if that was ever asked.
-pub fn in_use(device: &Device) -> Option<&'static Pool> {
+/// As `in_use`, entered.
+pub fn enter_in_use(device: &Device) -> Option<Entered> {
     let choice = CHOICES.get(device)?;
-    choice.plain().or_else(|| choice.enter_told().map(|entered| entered.pool))
+    match choice.plain() {
+        Some(pool) => Some(Entered { pool, _inside: None }),
+        None => choice.enter_told(),
+    }
 }
 
 /// The device's own pool. The first to ask finds out what that is, and what the device uses; under the lock.
@@ -226,7 +233,8 @@ pub fn use_pool(device: &'static Device, by: Option<Handle>) -> Result<()> {
 
 fn close(former: Handle) {
     if former != 0 {
-        drop(NAMES.close(former));
+        // Gone already where the library was shut down meanwhile.
+        let _ = lives::close(former);
     }
 }
 

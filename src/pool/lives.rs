@@ -191,7 +191,8 @@ fn prove(driver: &'static Driver, device: &'static Device, native: RawPool) -> R
     let stream = driver.create_stream(true, 0).map_err(error)?;
     let facts = driver.alloc_from_pool(1, native, stream).and_then(|block| {
         let facts = driver.pointer_facts(block);
-        let freed = driver.free_async(block, stream);
+        // Once more where that fails: nobody else knows of the byte.
+        let freed = driver.free_async(block, stream).or_else(|_| driver.free_async(block, stream));
         // What the pool took for this it gives back.
         let _ = driver.synchronize_stream(stream);
         freed.and(facts)
@@ -215,23 +216,39 @@ fn prove(driver: &'static Driver, device: &'static Device, native: RawPool) -> R
     }
 }
 
+/// Makes a name stale. A pool of others may be destroyed by its owner from then on, so calls that other threads are inside of it
+/// with are waited for.
+pub(super) fn close(name: Handle) -> Result<()> {
+    let closed = NAMES.close(name)?;
+    let is_of_others = !closed.pool.is_created();
+    drop(closed);
+    if is_of_others && !runtime::is_forked() {
+        NAMES.wait_for_retirement(name);
+    }
+    Ok(())
+}
+
 /// Makes a handle stale. Blocks of the pool stay good.
 pub fn release(handle: Handle) -> Result<()> {
     log::after(|| {
         let named = NAMES.enter(handle)?;
+        let (alias, way) =
+            (named.pool.device().alias(), "warp_mempool_use() has the device allocate from another");
         match named.origin {
-            Origin::Device => fail!(
-                InvalidArgument,
-                "the pool belongs to the device \"{}\" and cannot be released; warp_mempool_use() has the device allocate from another",
-                named.pool.device().alias()
-            ),
+            Origin::Device => {
+                fail!(
+                    InvalidArgument,
+                    "the pool belongs to the device \"{alias}\" and cannot be released; {way}"
+                )
+            }
             Origin::Use => fail!(
                 InvalidArgument,
-                "the pool was released before and is kept by \"{}\", which uses it; warp_mempool_use() has the device allocate from another",
-                named.pool.device().alias()
+                "the pool was released before and is kept by \"{alias}\", which uses it; {way}"
             ),
-            Origin::Caller => NAMES.close(handle).map(drop),
+            Origin::Caller => {}
         }
+        drop(named);
+        close(handle)
     })
 }
 

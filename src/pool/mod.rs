@@ -8,18 +8,15 @@
 //! Only pools that can be destroyed have to be entered by a call that gives them to the driver. A device's own is there
 //! for good, so most allocations pay nothing for it.
 
-mod access;
 mod choice;
 mod lives;
 mod memory;
 mod table;
 
-pub use choice::{enter_current, forget_device, get, in_use, use_pool};
+pub use choice::{enter_current, enter_in_use, forget_device, get, in_use, own_in_use, use_pool};
 pub use lives::{Form, create, dismantle, enter, mend_in_child, release, wrap};
 pub use memory::{trim_all, usage};
-// What the rules of access ask.
-#[allow(unused_imports)]
-pub use {choice::of_device, table::of_record};
+pub use table::of_record;
 
 pub use crate::driver::{PoolMemory, RawPool};
 
@@ -60,12 +57,16 @@ impl Pool {
 
     /// The device that it was first known by, or what stands for that GPU now.
     pub fn device(&self) -> &'static Device {
-        let known = device::at(self.device.load(Ordering::Relaxed) as u16)
-            .expect("a pool's device was made before it");
+        let known = self.first_device();
         if !known.is_lost() {
             return known;
         }
         device::heirs_of(known).first().copied().unwrap_or(known)
+    }
+
+    /// Keeps it from being destroyed; `None` when it was.
+    pub fn keep(&'static self) -> Option<Kept> {
+        self.join().then_some(Kept { pool: self })
     }
 
     /// The number that records carry.
@@ -90,9 +91,13 @@ impl Pool {
         self.max_size.load(Ordering::Relaxed)
     }
 
+    fn first_device(&self) -> &'static Device {
+        device::at(self.device.load(Ordering::Relaxed) as u16).expect("a pool's device was made before it")
+    }
+
     /// Whether its memory is of the device's GPU.
     pub fn is_on(&self, device: &Device) -> bool {
-        device.is_cuda() && self.device().ordinal() == device.ordinal()
+        device.is_cuda() && self.first_device().ordinal() == device.ordinal()
     }
 
     /// An error unless its memory is of the device's GPU.
@@ -124,6 +129,50 @@ pub struct Entered {
     pool: &'static Pool,
     /// A device's own is there for good.
     _inside: Option<handle::Entered<lives::Named>>,
+}
+
+impl Entered {
+    /// Keeps the pool from being over also when the call has left it.
+    pub fn keep(&self) -> Kept {
+        Kept::of(self.pool)
+    }
+}
+
+/// A pool that somebody counts on beside calls: it is not destroyed before that is dropped.
+pub struct Kept {
+    pool: &'static Pool,
+}
+
+impl Kept {
+    fn of(pool: &'static Pool) -> Kept {
+        pool.join();
+        Kept { pool }
+    }
+}
+
+impl Clone for Kept {
+    fn clone(&self) -> Kept {
+        Kept::of(self.pool)
+    }
+}
+
+impl PartialEq for Kept {
+    fn eq(&self, other: &Kept) -> bool {
+        std::ptr::eq(self.pool, other.pool)
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        lives::leave(self.pool);
+    }
+}
+
+impl Deref for Kept {
+    type Target = Pool;
+    fn deref(&self) -> &Pool {
+        self.pool
+    }
 }
 
 impl Deref for Entered {

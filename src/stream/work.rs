@@ -13,6 +13,14 @@ pub fn wait_for_work(device: &'static Device, driver: &'static Driver) -> Result
     if !device.has_context() {
         return Ok(());
     }
+    match wait_there(device, driver) {
+        // Its work went with its context.
+        Err(_) if device.is_lost() => Ok(()),
+        waited => waited,
+    }
+}
+
+fn wait_there(device: &'static Device, driver: &'static Driver) -> Result<()> {
     let _entered = device.enter_relaxed(driver)?;
     let mut ends = Vec::new();
     let marked = mark_all(device, driver, &mut ends);

@@ -95,11 +95,11 @@ PROCESS_TEST(scopes_that_want_the_same_are_one_and_the_opposite_is_busy)
             turn(access, gpu(0), gpu(2), 0);
             first = open_scope(access, wanted);
             busy(access, !wanted);
-            CHECK_STR_CONTAINS(warp_error_get_message(), "1 open scopes");
+            CHECK_STR_CONTAINS(warp_error_get_message(), "open scopes (1)");
             second = open_scope(access, wanted);
             third = open_scope(access, wanted);
             busy(access, !wanted);
-            CHECK_STR_CONTAINS(warp_error_get_message(), "3 open scopes");
+            CHECK_STR_CONTAINS(warp_error_get_message(), "open scopes (3)");
             turn(access, gpu(0), gpu(1), wanted);
             /* Of all or none it is one. */
             CHECK_STATUS(access->set_for(gpu(0), NULL, 0, (uint8_t)!wanted), WARP_ERROR_BUSY);

@@ -6,6 +6,8 @@
  */
 #include "peers.h"
 
+uint32_t cuDeviceSetMemPool(int32_t device, CUmemoryPool pool);
+
 PROCESS_TEST(the_table_of_answers)
 {
     start_on("h200x2");
@@ -235,20 +237,127 @@ PROCESS_TEST(to_take_access_waits_for_work_that_may_need_it)
     CHECK_EQ_U64(SIMULATOR(warpsim_violation_count)(), 0);
 }
 
-PROCESS_TEST(asking_does_not_choose_the_pool_and_allocating_does)
+/* ---- Pools by name ---------------------------------------------------------------------------------------------------------- */
+
+static warp_mempool *new_pool(warp_device *device)
 {
-    /* Other code makes another pool current: the one in use is that of the first allocation. */
-    warp_device_info info;
-    void *block;
+    warp_mempool *pool = NULL;
+    CHECK_STATUS(warp_mempool_create(device, NULL, &pool), WARP_SUCCESS);
+    return pool;
+}
+
+static int pool_has(warp_mempool *pool, warp_device *peer)
+{
+    uint8_t answer = 9;
+    CHECK_STATUS(warp_mempool_query_access(pool, peer, &answer), WARP_SUCCESS);
+    CHECK(answer <= 1);
+    return answer;
+}
+
+PROCESS_TEST(asking_does_not_choose_the_pool)
+{
+    warp_mempool *other, *used = NULL;
+    warp_mempool_info info = {.struct_size = sizeof info};
+    CUmemoryPool own = NULL;
     start_on("h200x2");
-    info = info_of(gpu(0));
+    CHECK_EQ_U64(SIMULATOR(cuDeviceGetMemPool)(&own, 0), 0);
+    CHECK_EQ_I64(has(POOL, gpu(0), gpu(1)), 0);
+    pool_outside(0, 1, 1);
+    CHECK_EQ_I64(has(POOL, gpu(0), gpu(1)), 1);
+    other = new_pool(gpu(0));
+    CHECK_STATUS(warp_mempool_get_info(other, &info), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(cuDeviceSetMemPool)(0, info.native), 0);
+    /* What would be used now is asked about, and used. */
+    CHECK_EQ_I64(has(POOL, gpu(0), gpu(1)), 0);
+    CHECK_STATUS(warp_mempool_get(gpu(0), &used), WARP_SUCCESS);
+    CHECK_STATUS(warp_mempool_get_info(used, &info), WARP_SUCCESS);
+    CHECK(info.native != own);
+    CHECK_EQ_U64(SIMULATOR(cuDeviceSetMemPool)(0, own), 0);
+    CHECK_EQ_I64(has(POOL, gpu(0), gpu(1)), 0);
+}
+
+PROCESS_TEST(each_pool_has_an_access_of_its_own)
+{
+    warp_mempool *created, *own = NULL;
+    start_on("h200x2,gpus=3,peer.2.0=0");
+    created = new_pool(gpu(0));
+    CHECK_STATUS(warp_mempool_get(gpu(0), &own), WARP_SUCCESS);
+    CHECK_EQ_I64(pool_has(created, gpu(0)), 1);
+    CHECK_EQ_I64(pool_has(created, cpu()), 0);
+    CHECK_EQ_I64(pool_has(created, gpu(1)), 0);
+    CHECK_EQ_I64(pool_has(created, gpu(2)), 0);
+    CHECK_STATUS(warp_mempool_set_access(created, gpu(1), 1), WARP_SUCCESS);
+    CHECK_STATUS(warp_mempool_set_access(created, gpu(1), 1), WARP_SUCCESS);
+    CHECK_EQ_I64(pool_has(created, gpu(1)), 1);
+    CHECK_EQ_I64(pool_has(own, gpu(1)), 0);
+    CHECK_EQ_I64(has(POOL, gpu(0), gpu(1)), 0);
+    /* The device's is that of the pool in use. */
+    CHECK_STATUS(warp_mempool_use(gpu(0), created), WARP_SUCCESS);
+    CHECK_EQ_I64(has(POOL, gpu(0), gpu(1)), 1);
+    turn(POOL, gpu(0), gpu(1), 0);
+    CHECK_EQ_I64(pool_has(created, gpu(1)), 0);
+    CHECK_STATUS(warp_mempool_use(gpu(0), NULL), WARP_SUCCESS);
+    CHECK_STATUS(warp_mempool_set_access(own, gpu(1), 1), WARP_SUCCESS);
+    CHECK_EQ_I64(has(POOL, gpu(0), gpu(1)), 1);
+    /* The same refusals. */
+    CHECK_STATUS(warp_mempool_set_access(created, cpu(), 1), WARP_ERROR_INVALID_ARGUMENT);
+    CHECK_STATUS(warp_mempool_set_access(created, cpu(), 0), WARP_SUCCESS);
+    CHECK_STATUS(warp_mempool_set_access(created, gpu(2), 1), WARP_ERROR_NOT_SUPPORTED);
+    names_pair("\"cuda:0\"", "\"cuda:2\"");
+    CHECK_STATUS(warp_mempool_set_access(created, gpu(2), 0), WARP_SUCCESS);
+    CHECK_STATUS(warp_mempool_set_access(created, gpu(0), 0), WARP_SUCCESS);
+    CHECK_EQ_I64(pool_has(created, gpu(0)), 1);
+    SIMULATOR(warpsim_fail)(POOL->gives, 1, 999);
+    CHECK_STATUS(warp_mempool_set_access(created, gpu(1), 1), WARP_ERROR_DRIVER);
+    CHECK_STR_CONTAINS(warp_error_get_message(), "the created pool");
+    CHECK_EQ_I64(pool_has(created, gpu(1)), 0);
+    CHECK_STATUS(warp_mempool_release(created), WARP_SUCCESS);
+    CHECK_STATUS(warp_mempool_set_access(created, gpu(1), 1), WARP_ERROR_INVALID_HANDLE);
+    {
+        uint8_t answer = 9;
+        CHECK_STATUS(warp_mempool_query_access(created, gpu(1), &answer), WARP_ERROR_INVALID_HANDLE);
+        CHECK_EQ_U64(answer, 0);
+        CHECK_STATUS(warp_mempool_query_access(own, gpu(1), NULL), WARP_ERROR_INVALID_ARGUMENT);
+    }
+}
+
+PROCESS_TEST(a_scope_keeps_the_pool_that_it_began_with)
+{
+    warp_mempool *created, *own = NULL;
+    warp_scope *scope = NULL, *second = NULL;
+    start_on("h200x2");
+    created = new_pool(gpu(0));
+    CHECK_STATUS(warp_mempool_get(gpu(0), &own), WARP_SUCCESS);
+    CHECK_STATUS(warp_mempool_use(gpu(0), created), WARP_SUCCESS);
+    CHECK_STATUS(POOL->begin(gpu(0), gpu(1), 1, &scope), WARP_SUCCESS);
+    CHECK_EQ_I64(pool_has(created, gpu(1)), 1);
+    CHECK_STATUS(warp_mempool_set_access(created, gpu(1), 0), WARP_ERROR_BUSY);
+    CHECK_STATUS(warp_mempool_set_access(created, gpu(1), 1), WARP_SUCCESS);
+    /* Another pool in use is another matter. */
+    CHECK_STATUS(warp_mempool_use(gpu(0), NULL), WARP_SUCCESS);
     CHECK_EQ_I64(has(POOL, gpu(0), gpu(1)), 0);
     turn(POOL, gpu(0), gpu(1), 1);
-    block = block_of(gpu(0), 4096, WARP_MEMORY_CUDA_MEMPOOL);
-    CHECK_EQ_I64(has(POOL, gpu(0), gpu(1)), 1);
-    CHECK(info.is_mempool_enabled);
-    /* It does not matter whether pools are what default requests come from. */
-    CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+    turn(POOL, gpu(0), gpu(1), 0);
+    CHECK_STATUS(POOL->begin(gpu(0), gpu(1), 0, &second), WARP_SUCCESS);
+    CHECK_STATUS(warp_scope_end(second), WARP_SUCCESS);
+    CHECK_STATUS(warp_scope_end(scope), WARP_SUCCESS);
+    CHECK_EQ_I64(pool_has(created, gpu(1)), 0);
+    /* Released inside: it is destroyed when the scope has put back what was. */
+    CHECK_STATUS(warp_mempool_use(gpu(0), created), WARP_SUCCESS);
+    CHECK_STATUS(POOL->begin(gpu(0), gpu(1), 1, &scope), WARP_SUCCESS);
+    CHECK_STATUS(warp_mempool_use(gpu(0), NULL), WARP_SUCCESS);
+    CHECK_STATUS(warp_mempool_release(created), WARP_SUCCESS);
+    CHECK_EQ_U64(calls("cuMemPoolDestroy"), 0);
+    CHECK_STATUS(warp_scope_end(scope), WARP_SUCCESS);
+    CHECK_EQ_U64(calls("cuMemPoolDestroy"), 1);
+    /* And left open until the shutdown. */
+    created = new_pool(gpu(0));
+    CHECK_STATUS(warp_mempool_use(gpu(0), created), WARP_SUCCESS);
+    CHECK_STATUS(POOL->begin(gpu(0), gpu(1), 1, &scope), WARP_SUCCESS);
+    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+    CHECK_EQ_U64(calls("cuMemPoolDestroy"), 2);
+    CHECK_STATUS(warp_scope_end(scope), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(warpsim_violation_count)(), 0);
 }
 
 CHECK_MAIN()

@@ -31,8 +31,11 @@ PROBES = [
     ("driver_probe8.cpp", "driver_facts8_h200.txt", "h200", "c++", ["-O1", "-std=c++17"], []),
     ("driver_probe9.cpp", "driver_facts9_h200x2.txt", "h200x2", "c++",
      ["-O1", "-std=c++17", "-DBUSY_BYTES=(1<<20)"], []),
+    ("driver_probe10.cpp", "driver_facts10_h200x2.txt", "h200x2", "c++", ["-O1", "-std=c++17"], []),
+    ("driver_probe11.cpp", "driver_facts11_h200x2.txt", "h200x2", "c++", ["-O1", "-std=c++17"], ["facts"]),
     ("driver_probe12.cpp", "driver_facts12_h200x2.txt", "h200x2", "c++",
      ["-O1", "-std=c++17", "-DBUSY_BYTES=(1<<20)"], []),
+    ("driver_probe13.cpp", "driver_facts13_h200x2.txt", "h200x2", "c++", ["-O1", "-std=c++17"], []),
 ]
 
 

@@ -24,6 +24,7 @@ DOUBLE_FREE = 10
 SIZE_MISMATCH = 11
 ILLEGAL_IN_CAPTURE = 13
 SCOPE_ORDER = 15
+BUSY = 16
 FORKED = 17
 NOT_SUPPORTED = 100
 OUT_OF_MEMORY = 101
@@ -57,6 +58,25 @@ class AllocOptions(ctypes.Structure):
         ("tag", ctypes.c_char_p),
         ("stream", Pointer),
         ("kind", ctypes.c_int32),
+        ("mempool", Pointer),
+    ]
+
+
+class PointerInfo(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("base", Pointer),
+        ("size", Size),
+        ("alignment", Size),
+        ("device", Pointer),
+        ("tag", ctypes.c_char_p),
+        ("stream_id", Size),
+        ("context_id", Size),
+        ("ordinal", ctypes.c_int32),
+        ("kind", ctypes.c_int32),
+        ("rule", ctypes.c_int32),
+        ("is_owned", ctypes.c_uint8),
+        ("is_lost", ctypes.c_uint8),
     ]
 
 

@@ -29,6 +29,7 @@ from binding import (
     AllocOptions,
     Out,
     Pointer,
+    PointerInfo,
     Size,
     Statistics,
     load,
@@ -39,24 +40,6 @@ from binding import (
 
 class FreeOptions(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("size", Size), ("alignment", Size), ("stream", Pointer)]
-
-
-class PointerInfo(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("base", Pointer),
-        ("size", Size),
-        ("alignment", Size),
-        ("device", Pointer),
-        ("tag", ctypes.c_char_p),
-        ("stream_id", Size),
-        ("context_id", Size),
-        ("ordinal", ctypes.c_int32),
-        ("kind", ctypes.c_int32),
-        ("rule", ctypes.c_int32),
-        ("is_owned", ctypes.c_uint8),
-        ("is_lost", ctypes.c_uint8),
-    ]
 
 
 lib = load(

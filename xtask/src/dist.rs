@@ -20,6 +20,7 @@ pub fn make() -> Result<PathBuf, String> {
     let tree = root().join("dist").join(format!("warpmem-{}-{}", version(), target()?));
     remove_folder(&tree)?;
     install_library(&tree.join("lib"))?;
+    install_info(&tree.join("bin"))?;
     let archive = copy_into(&release_folder().join("libwarpmem.a"), &tree.join("lib"))?;
     Run::new("strip").arg("--strip-debug").arg(&archive).keep()?;
     copy_tree(&root().join("include"), &tree.join("include"))?;
@@ -64,6 +65,14 @@ pub fn pack(tree: &Path) -> Result<PathBuf, String> {
 pub fn install_library(folder: &Path) -> Result<(), String> {
     let library = link_library(&release_folder().join("libwarpmem.so"), folder)?;
     Run::new("strip").arg("--strip-unneeded").arg(&library).keep().map(drop)
+}
+
+/// Builds `warpmem-info`, which has the library in itself, and puts it into a folder, stripped.
+pub fn install_info(folder: &Path) -> Result<(), String> {
+    let name = "warpmem-info";
+    Run::cargo(["build", "--release", "--locked", "--package", name, "--bin", name]).keep()?;
+    let program = copy_into(&release_folder().join(name), folder)?;
+    Run::new("strip").arg("--strip-unneeded").arg(&program).keep().map(drop)
 }
 
 /// Puts a built shared library into a folder under its full name, with the links by which it is found.

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs everything in this folder on the GPUs of this machine, through its own driver.
 #
-#   run.sh              all programs and the Python tests: one line each, then `N passed, N failed`
+#   run.sh              what libwarpmem finds here, then all programs and the Python tests: one line each, then
+#                       `N passed, N failed`
 #   run.sh NAME ...     those whose name contains one of the names
 #   run.sh bench [ARG]  the benchmarks, each given the arguments
 #
@@ -53,6 +54,10 @@ run_one() {
 names=("$@")
 passed=0
 failed=0
+if chosen warpmem-info; then
+    run_one warpmem-info "$here/warpmem-info" --memory
+    sed 's/^/    /' "$logs/warpmem-info.txt"
+fi
 for program in "$here"/bin/*; do
     [ -x "$program" ] || continue
     chosen "$(basename "$program")" && run_one "$(basename "$program")" "$program"

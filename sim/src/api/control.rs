@@ -180,6 +180,11 @@ pub extern "C" fn warpsim_run(pieces: u64) -> u64 {
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn warpsim_kernel_limit(instructions: u64) {
+    call::world().kernel_limit = if instructions == 0 { crate::kernel::LIMIT } else { instructions };
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn warpsim_order_checks(on: u8) {
     call::world().order.checks = Some(on != 0);
 }
@@ -256,8 +261,9 @@ fn is_of(block: &Block, kind: &str) -> bool {
         Kind::Mapping => "mapping",
         Kind::Imported => "imported",
         Kind::Graph => "graph_block",
+        Kind::Variable => "variable",
     };
-    kind == "*" || kind == name
+    (kind == "*" && block.kind != Kind::Variable) || kind == name
 }
 
 #[unsafe(no_mangle)]
@@ -279,6 +285,7 @@ pub extern "C" fn warpsim_live_count(kind: In<u8>) -> usize {
             "mempool" => world.pools.iter().filter(|(_, pool)| !pool.is_default && !pool.destroyed).count(),
             "graph" => world.graphs.iter().filter(|(_, graph)| !graph.is_child).count(),
             "graph_exec" => world.execs.len(),
+            "module" => world.modules.len(),
             "user_object" => world.user_objects.len(),
             "context" => world.contexts.iter().filter(|(_, context)| context.alive()).count(),
             _ => world.blocks.iter().filter(|block| is_of(block, kind)).count(),

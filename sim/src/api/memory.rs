@@ -129,6 +129,10 @@ fn capture_alloc(session: &mut Session, pool: u64, size: u64, number: u64) -> Re
     if source.destroyed || source.imported || !source.on_device() {
         return Err(codes::INVALID_VALUE);
     }
+    // What graphs own cannot be exported.
+    if source.handle_types != 0 {
+        return Err(codes::NOT_SUPPORTED);
+    }
     if size == 0 {
         return Ok(0);
     }

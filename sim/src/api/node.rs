@@ -2,8 +2,8 @@
 use super::capture::{EdgeData, plain_edges};
 use super::copy::{self, Copy3D, Target};
 use super::fill::{self, Rows};
+use super::kernel_node::{KernelParams, kernel_node};
 use super::pool::{AccessDescription, PoolProperties};
-use super::unsupported;
 use crate::call::{Entry, In, Out, Session, call};
 use crate::codes::{self, Code};
 use crate::graph::Node;
@@ -13,11 +13,11 @@ use crate::work::HostFunction;
 
 /// Where a node goes.
 #[derive(Clone, Copy)]
-struct Where {
-    out: Out<u64>,
-    graph: u64,
-    dependencies: In<u64>,
-    count: usize,
+pub struct Where {
+    pub out: Out<u64>,
+    pub graph: u64,
+    pub dependencies: In<u64>,
+    pub count: usize,
 }
 
 impl Where {
@@ -28,7 +28,7 @@ impl Where {
 }
 
 /// Adds what `make` makes.
-fn add(
+pub fn add(
     entry: &'static Entry,
     place: Where,
     make: impl FnOnce(&mut Session, &[u64]) -> Result<u64, Code>,
@@ -43,7 +43,7 @@ fn add(
 }
 
 /// The context that a node names, or the current one.
-fn context_of(session: &Session, context: u64) -> Result<u64, Code> {
+pub fn context_of(session: &Session, context: u64) -> Result<u64, Code> {
     let handle = if context == 0 { thread::current() } else { context };
     Ok(session.context(handle)?.handle)
 }
@@ -369,6 +369,7 @@ fn add_any(entry: &'static Entry, place: Where, params: Out<u32>) -> Code {
         let graph = place.graph;
         let body = params.past(PARAMS_AT);
         match kind {
+            0 => kernel_node(session, graph, after, &body.cast::<KernelParams>().get()?),
             1 => {
                 let asked = body.cast::<CopyParams>().get()?;
                 copy_node(session, graph, after, &asked.copy, asked.context)
@@ -423,18 +424,6 @@ pub extern "C" fn cuGraphAddNode_v2(
         return codes::INVALID_VALUE;
     }
     add_any(&E, Where { out, graph, dependencies, count }, params)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuGraphAddKernelNode_v2() -> u32 {
-    static E: Entry = Entry::new("cuGraphAddKernelNode_v2");
-    unsupported(&E)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuGraphKernelNodeGetParams_v2() -> u32 {
-    static E: Entry = Entry::new("cuGraphKernelNodeGetParams_v2");
-    unsupported(&E)
 }
 
 #[unsafe(no_mangle)]

@@ -119,7 +119,7 @@ pub extern "C" fn cuMemPoolDestroy(pool: u64) -> u32 {
 pub extern "C" fn cuMemPoolTrimTo(pool: u64, keep: usize) -> u32 {
     static E: Entry = Entry::guarded("cuMemPoolTrimTo");
     call(&E, [pool, keep as u64], |session| {
-        session.pool(pool)?;
+        session.whole_pool(pool)?;
         session.shrink_pool(pool, keep as u64);
         Ok(())
     })
@@ -130,7 +130,7 @@ pub extern "C" fn cuMemPoolGetAttribute(pool: u64, which: u32, value: Out<u64>) 
     static E: Entry = Entry::guarded("cuMemPoolGetAttribute");
     call(&E, [pool, u64::from(which), value.address()], |session| {
         value.check()?;
-        let asked = session.pool(pool)?;
+        let asked = session.whole_pool(pool)?;
         value_of(asked, which, value)
     })
 }
@@ -151,6 +151,7 @@ fn value_of(pool: &Pool, which: u32, value: Out<u64>) -> Result<(), Code> {
 pub extern "C" fn cuMemPoolSetAttribute(pool: u64, which: u32, value: In<u64>) -> u32 {
     static E: Entry = Entry::guarded("cuMemPoolSetAttribute");
     call(&E, [pool, u64::from(which), value.address()], |session| {
+        session.whole_pool(pool)?;
         let changed = session.pool_mut(pool)?;
         match which {
             1..=3 => changed.reuse[which as usize - 1] = value.cast::<i32>().get()?,

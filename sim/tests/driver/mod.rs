@@ -16,7 +16,13 @@ pub const NO_DEVICE: u32 = 100;
 pub const INVALID_DEVICE: u32 = 101;
 pub const INVALID_CONTEXT: u32 = 201;
 pub const PEER_ACCESS_UNSUPPORTED: u32 = 217;
+pub const INVALID_IMAGE: u32 = 200;
+pub const INVALID_PTX: u32 = 218;
 pub const INVALID_HANDLE: u32 = 400;
+pub const ILLEGAL_ADDRESS: u32 = 700;
+pub const LAUNCH_TIMEOUT: u32 = 702;
+pub const MISALIGNED_ADDRESS: u32 = 716;
+pub const LAUNCH_FAILED: u32 = 719;
 pub const NOT_FOUND: u32 = 500;
 pub const NOT_READY: u32 = 600;
 pub const TOO_MANY_PEERS: u32 = 711;
@@ -219,6 +225,35 @@ unsafe extern "C" {
     pub safe fn cuEventElapsedTime_v2(milliseconds: &mut f32, start: u64, end: u64) -> u32;
     pub safe fn cuEventDestroy_v2(event: u64) -> u32;
 
+    pub fn cuModuleLoadData(module: &mut u64, image: *const c_void) -> u32;
+    pub fn cuModuleLoadDataEx(
+        module: &mut u64,
+        image: *const c_void,
+        count: u32,
+        options: *const u32,
+        values: *mut *mut c_void,
+    ) -> u32;
+    pub safe fn cuModuleUnload(module: u64) -> u32;
+    pub fn cuModuleGetFunction(function: &mut u64, module: u64, name: *const c_char) -> u32;
+    pub fn cuModuleGetGlobal_v2(address: &mut u64, size: &mut usize, module: u64, name: *const c_char)
+    -> u32;
+    pub fn cuLaunchKernel(
+        function: u64,
+        grid_x: u32,
+        grid_y: u32,
+        grid_z: u32,
+        block_x: u32,
+        block_y: u32,
+        block_z: u32,
+        shared: u32,
+        stream: u64,
+        params: *const *const u64,
+        extra: *const *const c_void,
+    ) -> u32;
+
+    pub safe fn warpsim_kernel_limit(instructions: u64);
+    pub safe fn warpsim_schedule(seed: u64);
+    pub safe fn warpsim_races(on: u8);
     pub fn warpsim_set_topology(text: *const c_char, message: *mut c_char, len: usize) -> u32;
     pub safe fn warpsim_reset();
     pub fn warpsim_fail(entry: *const c_char, nth: u64, code: u32) -> u32;
@@ -354,6 +389,31 @@ impl Sim {
         // SAFETY: the buffer has as many bytes.
         ok(unsafe { warpsim_peek(address, data.as_mut_ptr().cast(), bytes) });
         data
+    }
+
+    /// Loads a program into the current context: its handle, or the code.
+    pub fn load(&self, text: &str) -> Result<u64, u32> {
+        let text = CString::new(text).expect("no zero byte");
+        let mut module = 0;
+        // SAFETY: a terminated text.
+        let code = unsafe { cuModuleLoadData(&mut module, text.as_ptr().cast()) };
+        if code == SUCCESS { Ok(module) } else { Err(code) }
+    }
+
+    #[track_caller]
+    pub fn function(&self, module: u64, name: &str) -> u64 {
+        let name = CString::new(name).expect("no zero byte");
+        // SAFETY: a terminated text.
+        get(|function: &mut _| unsafe { cuModuleGetFunction(function, module, name.as_ptr()) })
+    }
+
+    /// Launches a kernel whose parameters all have at most 8 bytes.
+    pub fn launch(&self, function: u64, blocks: u32, threads: u32, stream: u64, params: &[u64]) -> u32 {
+        let addresses: Vec<*const u64> = params.iter().map(ptr::from_ref).collect();
+        // SAFETY: an address for each parameter, and eight bytes at each.
+        unsafe {
+            cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, addresses.as_ptr(), ptr::null())
+        }
     }
 
     pub fn pool(&self, device: i32) -> u64 {

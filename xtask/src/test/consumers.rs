@@ -44,6 +44,7 @@ pub fn installed(notes: &mut Notes) -> Result<Tally, Problem> {
     try_cmake(&mut claims, &tools, &moved, &work);
     try_pkg_config(&mut claims, &moved, &work);
     try_versions(&mut claims, &tools, &moved, &work);
+    try_info(&mut claims, &moved);
 
     // A distribution's way: staged under another root, with the libraries in a folder of the architecture.
     let staged = work.join("staged");
@@ -58,6 +59,7 @@ pub fn installed(notes: &mut Notes) -> Result<Tally, Problem> {
         "CMake, shared, from a staged tree with an architecture folder",
         cmake_project(&tools, &usr, "shared", &work.join("staged-shared")),
     );
+    try_info(&mut claims, &usr);
 
     claims.claim("CMake, as a subdirectory", subdirectory(&tools, &work.join("subdirectory")));
     Ok(claims.tally)
@@ -81,6 +83,7 @@ pub fn archive(notes: &mut Notes) -> Result<Tally, Problem> {
     }
     try_pkg_config(&mut claims, &unpacked, &work);
     claims.claim("a bare compiler", bare_compiler(&unpacked, &work));
+    try_info(&mut claims, &unpacked);
     Ok(claims.tally)
 }
 
@@ -105,6 +108,15 @@ fn try_pkg_config(claims: &mut Claims<'_>, prefix: &Path, work: &Path) {
             }
         }
     }
+}
+
+/// The program that is installed beside the library: it needs nothing but itself, and sees the machine.
+fn try_info(claims: &mut Claims<'_>, prefix: &Path) {
+    let run = || {
+        let shown = on_simulator(Run::new(prefix.join("bin/warpmem-info")).arg("--json")).keep()?;
+        if shown.contains("\"alias\": \"cuda:1\"") { Ok(()) } else { Err(shown) }
+    };
+    claims.claim(&format!("warpmem-info in {}", dist::shown(prefix)), run());
 }
 
 /// Asks for versions: those that this one can serve are found, others are refused.
@@ -204,7 +216,11 @@ fn bare_compiler(prefix: &Path, work: &Path) -> Result<(), String> {
 }
 
 fn run_program(run: Run) -> Result<(), String> {
-    run.env("WARPMEM_LIBCUDA", simulator()).env("WARPSIM_TOPOLOGY", "h200x2").limit(120).keep().map(drop)
+    on_simulator(run).keep().map(drop)
+}
+
+fn on_simulator(run: Run) -> Run {
+    run.env("WARPMEM_LIBCUDA", simulator()).env("WARPSIM_TOPOLOGY", "h200x2").limit(120)
 }
 
 /// A program that was meant to hold the library in itself must not ask the loader for it, and the other way round.
