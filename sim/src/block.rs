@@ -398,7 +398,14 @@ impl World {
         }
     }
 
-    /// Whether kernels of `device` under `context` may touch the block.
+    /// Whether kernels under `context` may touch the block: what one context of a device may, its others may as well.
+    pub fn touchable(&self, block: &Block, context: u64) -> bool {
+        let Some(device) = self.contexts.get(context).map(|context| context.device) else { return false };
+        let mut same = self.contexts.iter().filter(|(_, other)| other.device == device);
+        same.any(|(other, _)| self.accessible(block, other))
+    }
+
+    /// Whether `context` itself may reach the block.
     pub fn accessible(&self, block: &Block, context: u64) -> bool {
         let Some(accessing) = self.contexts.get(context) else { return false };
         match block.kind {
