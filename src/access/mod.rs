@@ -127,7 +127,11 @@ pub fn of_device(toucher: &'static Device, other: &'static Device) -> Result<boo
     let answer = match rule::question(about(toucher), memory) {
         None => Answer::No,
         Some(_) => {
-            if ask::reaches_default(rule, toucher, other)? { Answer::Yes } else { Answer::No }
+            if ask::reaches_default(rule, toucher, other)? {
+                Answer::Yes
+            } else {
+                Answer::No
+            }
         }
     };
     Ok(rule::judge(about(toucher), memory, answer).access() == Access::Accessible)
@@ -148,7 +152,10 @@ fn of_block(toucher: &'static Device, block: &Block) -> Result<Finding> {
 
 fn of_foreign(toucher: &'static Device, address: u64) -> Result<Finding> {
     let Some(info) = ask::unless_silent(alloc::describe(address))? else {
-        return Ok(Finding { reason: Reason::NoAnswer, ..Finding::empty(None, Kind::Unknown, Rule::Unknown) });
+        return Ok(Finding {
+            reason: Reason::NoAnswer,
+            ..Finding::empty(None, Kind::Unknown, Rule::Unknown)
+        });
     };
     let (home, kind, rule) = (info.device, info.kind, info.rule);
     let reason = judge(toucher, home, rule, Subject::Foreign { address, pool: info.pool })?;

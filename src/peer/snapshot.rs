@@ -32,7 +32,8 @@ impl Snapshot {
         if let Some(known) = reached.plain.get() {
             return *known;
         }
-        let answer = runtime::driver().and_then(|driver| is_enabled_for_gpu(driver, reached.target, self.accessing));
+        let answer =
+            runtime::driver().and_then(|driver| is_enabled_for_gpu(driver, reached.target, self.accessing));
         answer.is_ok_and(|answer| *reached.plain.get_or_init(|| answer))
     }
 

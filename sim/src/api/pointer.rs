@@ -48,7 +48,11 @@ fn value(world: &World, block: &Block, address: u64, which: u32) -> Result<u64, 
             _ => block.context,
         },
         MEMORY_TYPE => {
-            if on_host || is_of_host_pool(world, block) { 1 } else { 2 }
+            if on_host || is_of_host_pool(world, block) {
+                1
+            } else {
+                2
+            }
         }
         DEVICE_POINTER => {
             let current = world.current()?.device;
