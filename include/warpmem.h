@@ -2554,9 +2554,9 @@ typedef struct warp_access_info {
 } warp_access_info;
 
 /**
- * Whether code on a device may touch an array's memory, that of a view being its array's. On the array's own device the
- * answer is a few nanoseconds away, and whether the memory is still there is not looked at; else as
- * warp_access_get_status(). Any thread.
+ * Whether code on a device may touch an array's memory, that of a view being its array's. As warp_access_get_status(), but
+ * made to be asked often: whether the contexts are still there is not asked, and on the array's own device, where the answer is
+ * a few nanoseconds away, neither whether the memory is. Any thread.
  *
  * @param device  the device; NULL for the default.
  * @param array  the array.
