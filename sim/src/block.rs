@@ -398,13 +398,21 @@ impl World {
         }
     }
 
-    /// Whether kernels of `device` under `context` may touch the block.
+    /// Whether kernels under `context` may touch the block: what one context of a device may, its others may as well.
+    pub fn touchable(&self, block: &Block, context: u64) -> bool {
+        let Some(device) = self.contexts.get(context).map(|context| context.device) else { return false };
+        let mut same = self.contexts.iter().filter(|(_, other)| other.device == device);
+        same.any(|(other, _)| self.accessible(block, other))
+    }
+
+    /// Whether `context` itself may reach the block.
     pub fn accessible(&self, block: &Block, context: u64) -> bool {
         let Some(accessing) = self.contexts.get(context) else { return false };
         match block.kind {
             Kind::Default | Kind::Imported | Kind::Variable => {
                 self.reaches(accessing, block.context, block.device)
             }
+            Kind::Pool if self.pools.get(block.source).is_some_and(|pool| pool.managed) => true,
             Kind::Pool => self.pool_access(block.source, accessing.device) & 1 != 0,
             Kind::Mapping | Kind::Graph => {
                 block.access.get(&accessing.device).is_some_and(|flags| flags & 1 != 0)

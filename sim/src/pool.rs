@@ -113,7 +113,7 @@ impl World {
     /// The access flags that a device has on a pool's memory.
     pub fn pool_access(&self, handle: u64, device: usize) -> u32 {
         let Some(pool) = self.pools.get(handle) else { return 0 };
-        if !pool.on_device() || pool.device == device {
+        if pool.on_device() && pool.device == device {
             return READ_WRITE;
         }
         pool.access.get(&device).copied().unwrap_or(0)
@@ -297,7 +297,7 @@ impl World {
                 1 => return Err(codes::NOT_SUPPORTED),
                 _ => return Err(codes::INVALID_VALUE),
             }
-            if device != owner {
+            if device != owner || !on_device {
                 if on_device && !self.can_access_peer(device, owner) {
                     return Err(codes::INVALID_DEVICE);
                 }

@@ -103,6 +103,12 @@ fn pools_can_be_small_on_the_host_or_managed() {
         let block = get(|address| cuMemAllocFromPoolAsync(address, 64, pool, stream));
         assert_eq!(get(|value: &mut u64| cuPointerGetAttribute(value, MEMORY_TYPE, block)), kind);
         assert_eq!(get(|value: &mut u64| cuPointerGetAttribute(value, IS_MANAGED, block)), is_managed);
+        if kind == HOST {
+            // No GPU may touch it by itself.
+            is(cuMemsetD8Async(block, 3, 64, stream), INVALID_VALUE);
+            let access = Access { location: Location { kind: 1, id: 0 }, flags: 3 };
+            ok(cuMemPoolSetAccess(pool, &access, 1));
+        }
         ok(cuMemsetD8Async(block, 3, 64, stream));
         // SAFETY: host and managed memory of 64 bytes, alive and idle.
         assert_eq!(unsafe { (block as usize as *const [u8; 64]).read() }, [3; 64]);

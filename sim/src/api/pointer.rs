@@ -41,7 +41,6 @@ fn width(which: u32) -> Option<usize> {
 fn value(world: &World, block: &Block, address: u64, which: u32) -> Result<u64, Code> {
     let offset = address - block.base;
     let on_host = block.on_host();
-    let in_process = on_host || matches!(block.place, crate::block::Place::Host(_));
     Ok(match which {
         // Pool and mapped memory belongs to a device, not to a context.
         CONTEXT => match block.kind {
@@ -49,12 +48,17 @@ fn value(world: &World, block: &Block, address: u64, which: u32) -> Result<u64, 
             _ => block.context,
         },
         MEMORY_TYPE => {
-            let host_pool = block.kind == Kind::Pool && in_process && !is_managed(world, block);
-            if on_host || host_pool { 1 } else { 2 }
+            if on_host || is_of_host_pool(world, block) {
+                1
+            } else {
+                2
+            }
         }
         DEVICE_POINTER => {
-            world.current()?;
-            if !world.accessible(block, thread::current()) {
+            let current = world.current()?.device;
+            // Memory of graphs has an address on its own device only, whoever may touch it.
+            let elsewhere = block.kind == Kind::Graph && current != block.device;
+            if elsewhere || !world.accessible(block, thread::current()) {
                 return Err(codes::INVALID_VALUE);
             }
             block.device_base() + offset
@@ -70,6 +74,8 @@ fn value(world: &World, block: &Block, address: u64, which: u32) -> Result<u64, 
         IS_LEGACY_IPC_CAPABLE => u64::from(
             block.kind == Kind::Default && world.devices[block.device].gpu.has(crate::attribute::IPC_EVENT),
         ),
+        // Of memory from a pool of the host the driver tells no range.
+        RANGE_START | RANGE_SIZE if is_of_host_pool(world, block) => 0,
         RANGE_START | MAPPING_BASE => block.base,
         RANGE_SIZE | MAPPING_SIZE => block.size,
         MAPPED => 1,
@@ -86,6 +92,11 @@ fn value(world: &World, block: &Block, address: u64, which: u32) -> Result<u64, 
         MEMPOOL_HANDLE | IS_DECOMPRESS_CAPABLE => 0,
         _ => return Err(codes::INVALID_VALUE),
     })
+}
+
+fn is_of_host_pool(world: &World, block: &Block) -> bool {
+    let in_process = matches!(block.place, crate::block::Place::Host(_));
+    block.kind == Kind::Pool && in_process && !is_managed(world, block)
 }
 
 fn is_managed(world: &World, block: &Block) -> bool {

@@ -59,6 +59,10 @@ pub struct AccessDescription {
 }
 
 impl AccessDescription {
+    pub fn of_device(device: usize, flags: u32) -> AccessDescription {
+        AccessDescription { location: Location { kind: LOCATION_DEVICE, id: device as i32 }, flags }
+    }
+
     pub fn pair(self) -> (Location, u32) {
         (self.location, self.flags)
     }
