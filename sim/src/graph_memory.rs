@@ -5,6 +5,7 @@
 //! takes of the device is counted in chunks of arenas, and kept until a trim.
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::api::pool::AccessDescription;
 use crate::block::{Kind, Place};
 use crate::codes::{self, Code};
 use crate::pool::READ_WRITE;
@@ -44,6 +45,8 @@ pub struct Allocation {
     pub freed_by: Option<u64>,
     /// Access of devices, fixed here for good.
     pub access: BTreeMap<usize, u32>,
+    /// That of devices beside its own, as the node tells it: it stays where it is as long as the allocation.
+    pub told: Box<[AccessDescription]>,
     arena: usize,
 }
 
@@ -247,8 +250,10 @@ impl World {
             }
         };
         let id = self.fresh_id();
+        let others = access.iter().filter(|(other, _)| **other != device);
+        let told = others.map(|(other, flags)| AccessDescription::of_device(*other, *flags)).collect();
         let allocation =
-            Allocation { base, size, device, context, graph, node: 0, freed_by: None, access, arena };
+            Allocation { base, size, device, context, graph, node: 0, freed_by: None, access, told, arena };
         self.graph_memory.allocations.insert(id, allocation);
         Ok(id)
     }

@@ -110,10 +110,10 @@ impl World {
         if has { Ok(()) } else { Err(codes::NOT_SUPPORTED) }
     }
 
-    /// The access flags that a device has on a pool's memory.
+    /// The access flags that a device has on a pool's memory. Of managed memory this says nothing: any GPU may touch that.
     pub fn pool_access(&self, handle: u64, device: usize) -> u32 {
         let Some(pool) = self.pools.get(handle) else { return 0 };
-        if !pool.on_device() || pool.device == device {
+        if pool.on_device() && pool.device == device {
             return READ_WRITE;
         }
         pool.access.get(&device).copied().unwrap_or(0)
@@ -205,6 +205,12 @@ impl World {
         let Some(pool) = self.pools.get_mut(handle) else { return };
         pool.live -= rounded;
         pool.used = pool.used.saturating_sub(size);
+        self.leave_pool(handle);
+    }
+
+    /// One block of the pool less; a destroyed pool ends with its last one.
+    pub fn leave_pool(&mut self, handle: u64) {
+        let Some(pool) = self.pools.get_mut(handle) else { return };
         pool.blocks -= 1;
         if pool.destroyed && pool.blocks == 0 {
             self.shrink_pool(handle, 0);
@@ -297,7 +303,7 @@ impl World {
                 1 => return Err(codes::NOT_SUPPORTED),
                 _ => return Err(codes::INVALID_VALUE),
             }
-            if device != owner {
+            if device != owner || !on_device {
                 if on_device && !self.can_access_peer(device, owner) {
                     return Err(codes::INVALID_DEVICE);
                 }

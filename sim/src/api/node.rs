@@ -301,7 +301,7 @@ pub extern "C" fn cuGraphAddMemAllocNode(
     })
 }
 
-/// The properties and access that the node was made with are told as far as they matter: the place.
+/// The properties that the node was made with are told as far as they matter: the place.
 #[unsafe(no_mangle)]
 pub extern "C" fn cuGraphMemAllocNodeGetParams(node: u64, params: Out<AllocParams>) -> u32 {
     static E: Entry = Entry::new("cuGraphMemAllocNodeGetParams");
@@ -310,8 +310,8 @@ pub extern "C" fn cuGraphMemAllocNodeGetParams(node: u64, params: Out<AllocParam
         let one = session.graph_memory.allocation(allocation).ok_or(codes::INVALID_VALUE)?;
         params.put(AllocParams {
             properties: PoolProperties::of_device(one.device),
-            access: In::none(),
-            access_count: 0,
+            access: one.told.first().map_or(In::none(), In::from),
+            access_count: one.told.len(),
             size: one.size as usize,
             address: one.base,
         })
