@@ -377,7 +377,8 @@ impl World {
                 self.graph_block_ended(id);
             }
             Kind::Pinned | Kind::Registered => self.pinned_bytes -= block.size,
-            Kind::Managed | Kind::Imported | Kind::RegisteredAlias | Kind::Mapping => {}
+            Kind::Imported => self.leave_pool(block.source),
+            Kind::Managed | Kind::RegisteredAlias | Kind::Mapping => {}
         }
         if block.kind == Kind::Registered && block.source != 0 {
             self.discard(block.source);
@@ -398,27 +399,39 @@ impl World {
         }
     }
 
-    /// Whether kernels under `context` may touch the block: what one context of a device may, its others may as well.
-    pub fn touchable(&self, block: &Block, context: u64) -> bool {
+    /// Whether kernels under `context` may touch the block. Page tables are the GPU's, so this is the same for all
+    /// contexts of one.
+    pub fn accessible(&self, block: &Block, context: u64) -> bool {
         let Some(device) = self.contexts.get(context).map(|context| context.device) else { return false };
-        let mut same = self.contexts.iter().filter(|(_, other)| other.device == device);
-        same.any(|(other, _)| self.accessible(block, other))
+        match block.kind {
+            Kind::Default | Kind::Variable => self.is_open_to(device, block.context, block.device),
+            Kind::Managed => self.touches_managed(device),
+            Kind::Pool if self.is_managed(block) => self.touches_managed(device),
+            // Memory of another process is opened by its pool alone: peer access does nothing for it.
+            Kind::Pool | Kind::Imported => self.pool_access(block.source, device) & 1 != 0,
+            Kind::Mapping | Kind::Graph => block.access.get(&device).is_some_and(|flags| flags & 1 != 0),
+            Kind::Pinned | Kind::Registered | Kind::RegisteredAlias => true,
+        }
     }
 
-    /// Whether `context` itself may reach the block.
-    pub fn accessible(&self, block: &Block, context: u64) -> bool {
-        let Some(accessing) = self.contexts.get(context) else { return false };
+    fn touches_managed(&self, device: usize) -> bool {
+        self.devices[device].gpu.has(crate::attribute::MANAGED_MEMORY)
+    }
+
+    /// Managed memory, from a pool or not.
+    pub fn is_managed(&self, block: &Block) -> bool {
+        block.kind == Kind::Managed
+            || (block.kind == Kind::Pool && self.pools.get(block.source).is_some_and(|pool| pool.managed))
+    }
+
+    /// Whether the block has a device address for `context`, which is not for all that its kernels may touch: another
+    /// context's peers do not count, and memory of graphs has one on its own device only.
+    pub fn has_address(&self, block: &Block, context: u64) -> bool {
+        let Some(asking) = self.contexts.get(context) else { return false };
         match block.kind {
-            Kind::Default | Kind::Imported | Kind::Variable => {
-                self.reaches(accessing, block.context, block.device)
-            }
-            Kind::Pool if self.pools.get(block.source).is_some_and(|pool| pool.managed) => true,
-            Kind::Pool => self.pool_access(block.source, accessing.device) & 1 != 0,
-            Kind::Mapping | Kind::Graph => {
-                block.access.get(&accessing.device).is_some_and(|flags| flags & 1 != 0)
-            }
-            Kind::Managed => self.devices[accessing.device].gpu.has(crate::attribute::MANAGED_MEMORY),
-            Kind::Pinned | Kind::Registered | Kind::RegisteredAlias => true,
+            Kind::Default | Kind::Variable => self.reaches(asking, block.context, block.device),
+            Kind::Graph => asking.device == block.device,
+            _ => self.accessible(block, context),
         }
     }
 

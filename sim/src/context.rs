@@ -182,9 +182,15 @@ impl World {
         }
     }
 
-    /// Whether the device of `accessing` may touch memory that the context `owner` allocated plainly.
+    /// Whether a context was given access to memory on `device` that the context `owner` allocated plainly.
     pub fn reaches(&self, accessing: &Context, owner: u64, device: usize) -> bool {
         accessing.device == device || accessing.peers.contains(&owner)
+    }
+
+    /// Whether a GPU may touch such memory: what one of its contexts was given serves all of them.
+    pub fn is_open_to(&self, gpu: usize, owner: u64, device: usize) -> bool {
+        let mut all = self.contexts.iter().map(|(_, context)| context);
+        gpu == device || all.any(|context| context.device == gpu && self.reaches(context, owner, device))
     }
 
     pub fn can_access_peer(&self, from: usize, to: usize) -> bool {

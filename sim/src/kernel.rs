@@ -117,7 +117,7 @@ impl Seen<'_> {
         if block.kind == Kind::Registered && block.source != 0 {
             return if self.pageable() { Ok(None) } else { Err(illegal) };
         }
-        if !world.touchable(block, self.context) || bytes as u64 > block.end() - address {
+        if !world.accessible(block, self.context) || bytes as u64 > block.end() - address {
             return Err(illegal);
         }
         let access = block.access.get(&self.device).copied();

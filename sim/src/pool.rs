@@ -110,7 +110,7 @@ impl World {
         if has { Ok(()) } else { Err(codes::NOT_SUPPORTED) }
     }
 
-    /// The access flags that a device has on a pool's memory.
+    /// The access flags that a device has on a pool's memory. Of managed memory this says nothing: any GPU may touch that.
     pub fn pool_access(&self, handle: u64, device: usize) -> u32 {
         let Some(pool) = self.pools.get(handle) else { return 0 };
         if pool.on_device() && pool.device == device {
@@ -205,6 +205,12 @@ impl World {
         let Some(pool) = self.pools.get_mut(handle) else { return };
         pool.live -= rounded;
         pool.used = pool.used.saturating_sub(size);
+        self.leave_pool(handle);
+    }
+
+    /// One block of the pool less; a destroyed pool ends with its last one.
+    pub fn leave_pool(&mut self, handle: u64) {
+        let Some(pool) = self.pools.get_mut(handle) else { return };
         pool.blocks -= 1;
         if pool.destroyed && pool.blocks == 0 {
             self.shrink_pool(handle, 0);

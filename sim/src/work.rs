@@ -136,7 +136,7 @@ impl World {
             return Err(codes::INVALID_VALUE);
         }
         if checked
-            && matches!(block.kind, Kind::Pool | Kind::Mapping | Kind::Graph)
+            && matches!(block.kind, Kind::Pool | Kind::Imported | Kind::Mapping | Kind::Graph)
             && !self.accessible(block, context)
         {
             return Err(codes::INVALID_VALUE);

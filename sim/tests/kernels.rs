@@ -2,6 +2,8 @@
 mod driver;
 use driver::*;
 
+const DEVICE_POINTER: u32 = 3;
+
 const TOUCH: &str = ".version 7.0\n.target sm_70\n.address_size 64\n
 .visible .entry touch(.param .u64 at) { .reg .b64 %a; .reg .b32 %v; ld.param.u64 %a, [at];
   ld.u32 %v, [%a]; add.u32 %v, %v, 1; st.u32 [%a], %v; ret; }
@@ -64,6 +66,41 @@ fn each_machine_lets_its_kernels_touch_what_it_can() {
         is(touch(&sim, address), if pageable { SUCCESS } else { ILLEGAL_ADDRESS });
         assert_eq!(own[0], if pageable { 6 } else { 5 }, "{machine}");
     }
+}
+
+/// Page tables are the GPU's, the questions about addresses a context's.
+#[test]
+fn what_one_context_was_given_serves_the_kernels_of_all_on_its_gpu() {
+    let reach = |address| cuPointerGetAttribute(&mut 0, DEVICE_POINTER, address) == SUCCESS;
+    let sim = Sim::start("h200x2");
+    let owner = sim.enter(0);
+    let plain = sim.alloc(64);
+    let primary = sim.enter(1);
+    let second = get(|context| cuCtxCreate_v4(context, None, 0, 1));
+    ok(cuCtxEnablePeerAccess(owner, 0));
+    assert!(reach(plain));
+    ok(touch(&sim, plain));
+    ok(cuCtxSetCurrent(primary));
+    assert!(!reach(plain));
+    ok(touch(&sim, plain));
+    // The end of the context that was given access is the end of it.
+    ok(cuCtxDestroy_v2(second));
+    is(touch(&sim, plain), ILLEGAL_ADDRESS);
+}
+
+#[test]
+fn memory_of_a_second_context_is_open_to_its_own_peers_only() {
+    let sim = Sim::start("h200x2");
+    let owner = sim.enter(0);
+    let other = get(|context| cuCtxCreate_v4(context, None, 0, 0));
+    let plain = sim.alloc(64);
+    sim.enter(1);
+    ok(cuCtxEnablePeerAccess(owner, 0));
+    is(cuPointerGetAttribute(&mut 0, DEVICE_POINTER, plain), INVALID_VALUE);
+    ok(cuCtxEnablePeerAccess(other, 0));
+    ok(touch(&sim, plain));
+    ok(cuCtxDisablePeerAccess(other));
+    is(touch(&sim, plain), ILLEGAL_ADDRESS);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use driver::*;
 
 const POSIX_FD: u32 = 1;
 const MEMORY_TYPE: u32 = 2;
+const DEVICE_POINTER: u32 = 3;
 const IS_MANAGED: u32 = 8;
 const HOST: u64 = 1;
 
@@ -35,6 +36,38 @@ fn an_exported_pool_pointer_is_another_address_of_the_same_memory() {
     ok(cuMemPoolDestroy(imported));
     ok(cuMemPoolDestroy(pool));
     assert_eq!((sim.live("*"), sim.live("mempool"), warpsim_device_used(0)), (0, 0, 0));
+    close(fd);
+}
+
+/// Peer access opens nothing that comes from elsewhere: the imported pool does, and for as long as any of it is in use.
+#[test]
+fn imported_memory_is_opened_by_its_own_pool() {
+    let sim = Sim::start("h200x2");
+    let owner = sim.enter(0);
+    let pool = get(|pool| cuMemPoolCreate(pool, &PoolProperties::on_device(0, POSIX_FD)));
+    let block = get(|address| cuMemAllocFromPoolAsync(address, 4096, pool, 0));
+    let fd = get(|fd| cuMemPoolExportToShareableHandle(fd, pool, POSIX_FD, 0));
+    let imported = get(|pool| cuMemPoolImportFromShareableHandle(pool, fd as u64, POSIX_FD, 0));
+    let mut data = [0; 8];
+    ok(cuMemPoolExportPointer(&mut data, block));
+    let alias = get(|address| cuMemPoolImportPointer(address, imported, &data));
+    let reach = |address| cuPointerGetAttribute(&mut 0, DEVICE_POINTER, address) == SUCCESS;
+    assert!(reach(alias));
+    sim.enter(1);
+    ok(cuCtxEnablePeerAccess(owner, 0));
+    assert!(!reach(alias));
+    let access = Access { location: Location { kind: 1, id: 1 }, flags: 3 };
+    ok(cuMemPoolSetAccess(pool, &access, 1));
+    assert!(!reach(alias), "the exporter's pool is another one");
+    ok(cuMemPoolSetAccess(imported, &access, 1));
+    assert!(reach(alias));
+    ok(cuMemPoolDestroy(imported));
+    assert!(reach(alias), "a destroyed pool lives on for its memory");
+    is(cuMemPoolImportPointer(&mut 0, imported, &data), INVALID_VALUE);
+    ok(cuMemFree_v2(alias));
+    ok(cuMemFree_v2(block));
+    ok(cuMemPoolDestroy(pool));
+    assert_eq!((sim.live("*"), sim.live("mempool")), (0, 0));
     close(fd);
 }
 
@@ -103,10 +136,12 @@ fn pools_can_be_small_on_the_host_or_managed() {
         let block = get(|address| cuMemAllocFromPoolAsync(address, 64, pool, stream));
         assert_eq!(get(|value: &mut u64| cuPointerGetAttribute(value, MEMORY_TYPE, block)), kind);
         assert_eq!(get(|value: &mut u64| cuPointerGetAttribute(value, IS_MANAGED, block)), is_managed);
+        let here = Location { kind: 1, id: 0 };
+        assert_eq!(get(|flags: &mut u32| cuMemPoolGetAccess(flags, pool, &here)), 0);
         if kind == HOST {
             // No GPU may touch it by itself.
             is(cuMemsetD8Async(block, 3, 64, stream), INVALID_VALUE);
-            let access = Access { location: Location { kind: 1, id: 0 }, flags: 3 };
+            let access = Access { location: here, flags: 3 };
             ok(cuMemPoolSetAccess(pool, &access, 1));
         }
         ok(cuMemsetD8Async(block, 3, 64, stream));

@@ -574,6 +574,8 @@ static void imported()
                 CUmemoryPool pool = nullptr;
                 fact(name + ".pool", cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)file, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
                 fact(name + ".pointer", cuMemPoolImportPointer(&q, pool, &offer.pointer));
+                if (!p || !q)
+                    return;
                 classes(name + ".pooled", q);
                 CUmemAccess_flags flags = (CUmemAccess_flags)9;
                 CUmemLocation place = {};

@@ -1,8 +1,7 @@
 //! What the driver knows about an address.
-use crate::block::{Block, Kind};
+use crate::block::{Block, Kind, Place};
 use crate::call::{Entry, In, Out, call};
 use crate::codes::{self, Code};
-use crate::thread;
 use crate::world::World;
 
 const CONTEXT: u32 = 1;
@@ -41,41 +40,35 @@ fn width(which: u32) -> Option<usize> {
 fn value(world: &World, block: &Block, address: u64, which: u32) -> Result<u64, Code> {
     let offset = address - block.base;
     let on_host = block.on_host();
+    let in_process = matches!(block.place, Place::Host(_));
+    let host_pool = block.kind == Kind::Pool && in_process && !world.is_managed(block);
     Ok(match which {
         // Pool and mapped memory belongs to a device, not to a context.
         CONTEXT => match block.kind {
             Kind::Pool | Kind::Mapping | Kind::Imported | Kind::Graph => 0,
             _ => block.context,
         },
-        MEMORY_TYPE => {
-            if on_host || is_of_host_pool(world, block) {
-                1
-            } else {
-                2
-            }
-        }
+        MEMORY_TYPE if on_host || host_pool => 1,
+        MEMORY_TYPE => 2,
         DEVICE_POINTER => {
-            let current = world.current()?.device;
-            // Memory of graphs has an address on its own device only, whoever may touch it.
-            let elsewhere = block.kind == Kind::Graph && current != block.device;
-            if elsewhere || !world.accessible(block, thread::current()) {
+            if !world.has_address(block, world.current()?.handle) {
                 return Err(codes::INVALID_VALUE);
             }
             block.device_base() + offset
         }
         HOST_POINTER => match block.place {
-            crate::block::Place::Host(base) => base + offset,
-            crate::block::Place::Store { .. } => return Err(codes::INVALID_VALUE),
+            Place::Host(base) => base + offset,
+            Place::Store { .. } => return Err(codes::INVALID_VALUE),
         },
         SYNC_MEMOPS => u64::from(block.sync_memops),
         BUFFER_ID | MEMORY_BLOCK_ID => block.id,
-        IS_MANAGED => u64::from(is_managed(world, block)),
+        IS_MANAGED => u64::from(world.is_managed(block)),
         DEVICE_ORDINAL => block.device as u64,
         IS_LEGACY_IPC_CAPABLE => u64::from(
             block.kind == Kind::Default && world.devices[block.device].gpu.has(crate::attribute::IPC_EVENT),
         ),
-        // Of memory from a pool of the host the driver tells no range.
-        RANGE_START | RANGE_SIZE if is_of_host_pool(world, block) => 0,
+        // The driver knows no range of what pools of the host gave.
+        RANGE_START | RANGE_SIZE if host_pool => return Err(codes::INVALID_VALUE),
         RANGE_START | MAPPING_BASE => block.base,
         RANGE_SIZE | MAPPING_SIZE => block.size,
         MAPPED => 1,
@@ -92,16 +85,6 @@ fn value(world: &World, block: &Block, address: u64, which: u32) -> Result<u64, 
         MEMPOOL_HANDLE | IS_DECOMPRESS_CAPABLE => 0,
         _ => return Err(codes::INVALID_VALUE),
     })
-}
-
-fn is_of_host_pool(world: &World, block: &Block) -> bool {
-    let in_process = matches!(block.place, crate::block::Place::Host(_));
-    block.kind == Kind::Pool && in_process && !is_managed(world, block)
-}
-
-fn is_managed(world: &World, block: &Block) -> bool {
-    block.kind == Kind::Managed
-        || (block.kind == Kind::Pool && world.pools.get(block.source).is_some_and(|pool| pool.managed))
 }
 
 fn put(data: Out<u8>, which: u32, value: u64) -> Result<(), Code> {

@@ -305,7 +305,7 @@ pub extern "C" fn cuMemPoolImportPointer(address: Out<u64>, pool: u64, data: In<
     call(&E, [address.address(), pool, data.address()], |session| {
         address.check()?;
         let [magic, base, id, ..] = data.get()?;
-        let importer = session.pool(pool)?;
+        let importer = session.whole_pool(pool)?;
         if magic != EXPORT_MAGIC || !importer.imported {
             return Err(codes::INVALID_VALUE);
         }
@@ -318,6 +318,7 @@ pub extern "C" fn cuMemPoolImportPointer(address: Out<u64>, pool: u64, data: In<
             alias.place = place;
             alias.source = pool;
         }
+        session.pool_mut(pool)?.blocks += 1;
         address.put(slot.va)
     })
 }
