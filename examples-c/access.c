@@ -44,9 +44,9 @@ int main(void)
         return 0;
     }
     uint8_t can = 0;
-    must(warp_peer_access_is_supported(first, second, &can));
+    must(warp_mempool_access_is_supported(first, second, &can));
     if (!can) {
-        printf("these two cannot be peers\n");
+        printf("the second cannot be given access to a pool of the first\n");
         must(warp_shutdown());
         return 0;
     }

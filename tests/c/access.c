@@ -11,7 +11,7 @@
 
 #include "captures.h"
 
-/* ---- The table, machine by machine ---------------------------------------------------------------------------------------- */
+/* ---- The table, machine by machine ------------------------------------------------------------------------------- */
 
 struct memory {
     const char *name;
@@ -36,7 +36,8 @@ static warp_device_info cpu_info;
 static warp_device *gpus[16];
 static int gpu_total;
 
-static struct memory *add(const char *name, const void *ptr, int home, enum origin origin, warp_memory_kind kind, warp_access_rule rule)
+static struct memory *add(const char *name, const void *ptr, int home, enum origin origin, warp_memory_kind kind,
+                          warp_access_rule rule)
 {
     struct memory *memory = &memories[memory_count++];
     if (memory_count > sizeof memories / sizeof *memories)
@@ -70,7 +71,13 @@ static void add_mappings(int home)
     }
 }
 
-/* Memory of every origin, on the CPU and on one GPU; three more than that are like it. */
+/* On how many GPUs there is memory: of many that are alike two are enough. */
+static int homes(void)
+{
+    return gpu_total > 4 ? 2 : gpu_total;
+}
+
+/* Memory of every origin, on the CPU and on GPUs. */
 static void fill_machine(void)
 {
     static char stack_like[64], registered[4096];
@@ -95,13 +102,14 @@ static void fill_machine(void)
         add("registered", registered, -1, OF_PINNED, WARP_MEMORY_PINNED, WARP_ACCESS_RULE_PINNED);
     else
         add("registered", registered, -1, OF_HOST, WARP_MEMORY_HOST, WARP_ACCESS_RULE_PAGEABLE);
-    for (i = 0; i < gpu_total && i < 4; ++i) {
+    for (i = 0; i < homes(); ++i) {
         warp_device *home = gpus[i];
         add("plain", block_of(home, 100, WARP_MEMORY_CUDA_DEVICE), i, OF_PLAIN, WARP_MEMORY_CUDA_DEVICE, WARP_ACCESS_RULE_PEER);
         add("foreign plain", foreign_plain(context_of(home), 100), i, OF_PLAIN, WARP_MEMORY_CUDA_DEVICE, WARP_ACCESS_RULE_PEER);
         if (infos[i].is_mempool_supported) {
             add("pool", block_of(home, 100, WARP_MEMORY_CUDA_MEMPOOL), i, OF_POOL, WARP_MEMORY_CUDA_MEMPOOL, WARP_ACCESS_RULE_POOL);
-            add("foreign pool", foreign_pooled(context_of(home), NULL, 100), i, OF_POOL, WARP_MEMORY_CUDA_MEMPOOL, WARP_ACCESS_RULE_POOL);
+            add("foreign pool", foreign_pooled(context_of(home), NULL, 100), i, OF_POOL, WARP_MEMORY_CUDA_MEMPOOL,
+                WARP_ACCESS_RULE_POOL);
         }
         if (infos[i].is_managed_memory_supported) {
             add("managed", block_of(home, 100, WARP_MEMORY_CUDA_MANAGED), i, OF_MANAGED, WARP_MEMORY_CUDA_MANAGED,
@@ -157,7 +165,7 @@ static void check_machine(const char *topology)
                 ask(&memories[m], gpus[peer], &infos[peer], none);
             }
     }
-    for (home = 0; home < gpu_total && home < 4; ++home)
+    for (home = 0; home < homes(); ++home)
         for (peer = 0; peer < gpu_total; ++peer) {
             size_t s;
             for (s = 0; s < SETTINGS; ++s) {
@@ -234,9 +242,10 @@ PROCESS_TEST(the_table_without_a_driver)
     CHECK_STATUS(warp_free(block), WARP_SUCCESS);
 }
 
-/* ---- Memory of graphs ------------------------------------------------------------------------------------------------------- */
+/* ---- Memory of graphs -------------------------------------------------------------------------------------------- */
 
-static void check_graph(warp_device *toucher, const warp_device_info *who, const warp_device_info *home, const void *block, int given)
+static void check_graph(warp_device *toucher, const warp_device_info *who, const warp_device_info *home, const void *block,
+                        int given)
 {
     struct state state = {0, 0, given, 0};
     expect_pointer_at(toucher, block, table(who, home, OF_GRAPH, state), who->alias, __LINE__);
@@ -365,7 +374,7 @@ ROUGH(the_rough_question_where_some_are_peers, "partial")
 ROUGH(the_rough_question_without_peers, "discrete,peers=0")
 ROUGH(the_rough_question_without_gpus, "none")
 
-/* ---- Arrays ----------------------------------------------------------------------------------------------------------------- */
+/* ---- Arrays ------------------------------------------------------------------------------------------------------ */
 
 PROCESS_TEST(arrays_and_their_views_are_judged_by_their_memory)
 {
@@ -520,7 +529,7 @@ static void check_managed(const char *topology, warp_access_reason from_cpu)
     expect_array_at(cpu(), array, from_cpu, topology, __LINE__);
     EXPECT_ARRAY(gpu(0), array, SAME_DEVICE);
     EXPECT_ARRAY(gpu(1), array, MANAGED_NOT_SUPPORTED);
-    CHECK_STATUS(warp_launch_check(cpu(), "k", &argument, 1, sizeof argument, WARP_LAUNCH_CHECKED, NULL),
+    CHECK_STATUS(check_launch(cpu(), &argument, 1, WARP_LAUNCH_CHECKED),
                  from_cpu < 100 ? WARP_SUCCESS : WARP_ERROR_ACCESS_DENIED);
     drop(array);
     CHECK_GONE();
@@ -576,7 +585,8 @@ PROCESS_TEST(what_has_no_items_is_accessible_to_all)
     for (k = 0; k < 6; ++k) {
         warp_device *home = kinds_of_all[k] == WARP_MEMORY_HOST || kinds_of_all[k] == WARP_MEMORY_PINNED ? cpu() : gpu(0);
         warp_device *everyone[3] = {cpu(), gpu(0), gpu(1)};
-        warp_array *array = array_of_kind(home, kinds_of_all[k], F32, 0), *whole = array_of_kind(cpu(), WARP_MEMORY_HOST, F32, 4), *view;
+        warp_array *array = array_of_kind(home, kinds_of_all[k], F32, 0), *view;
+        warp_array *whole = array_of_kind(cpu(), WARP_MEMORY_HOST, F32, 4);
         const int64_t two[1] = {2};
         int i;
         CHECK_STATUS(warp_array_slice(whole, 1, two, two, NULL, &view), WARP_SUCCESS);
@@ -596,7 +606,7 @@ PROCESS_TEST(what_has_no_items_is_accessible_to_all)
     CHECK_EQ_U64(calls("*"), before);
 }
 
-/* ---- Indexed arrays --------------------------------------------------------------------------------------------------------- */
+/* ---- Indexed arrays ---------------------------------------------------------------------------------------------- */
 
 static warp_indexed_array *indexed_of(const warp_array *data, const warp_array *first, const warp_array *second)
 {
@@ -618,8 +628,9 @@ static warp_array *grid_of_kind(warp_device *device, warp_memory_kind kind)
 PROCESS_TEST(of_the_parts_of_an_indexed_array_the_worst_counts)
 {
     enum { PLAIN, POOLED, SHARED, READ_ONLY, MAPPED, PARTS };
-    static const warp_memory_kind kinds_of_parts[PARTS] = {WARP_MEMORY_CUDA_DEVICE, WARP_MEMORY_CUDA_MEMPOOL, WARP_MEMORY_CUDA_MANAGED,
-                                                           WARP_MEMORY_CUDA_DEVICE, WARP_MEMORY_CUDA_DEVICE};
+    static const warp_memory_kind kinds_of_parts[PARTS] = {WARP_MEMORY_CUDA_DEVICE, WARP_MEMORY_CUDA_MEMPOOL,
+                                                           WARP_MEMORY_CUDA_MANAGED, WARP_MEMORY_CUDA_DEVICE,
+                                                           WARP_MEMORY_CUDA_DEVICE};
     warp_array *grids[PARTS], *rows[PARTS], *columns[PARTS];
     void *mappings[PARTS] = {NULL};
     int i, d, a, b, peer, pool;
@@ -708,7 +719,7 @@ PROCESS_TEST(indexed_arrays_on_the_cpu)
     CHECK_GONE();
 }
 
-/* ---- Raw pointers ----------------------------------------------------------------------------------------------------------- */
+/* ---- Raw pointers ------------------------------------------------------------------------------------------------ */
 
 /* Where a function is. */
 static const void *code(void)
@@ -759,7 +770,7 @@ PROCESS_TEST(any_address_has_an_answer)
     CHECK_GONE();
 }
 
-/* ---- Reasons ---------------------------------------------------------------------------------------------------------------- */
+/* ---- Reasons ----------------------------------------------------------------------------------------------------- */
 
 TEST(reasons_have_names_and_stand_in_the_range_of_their_answer)
 {

@@ -46,7 +46,7 @@ uint32_t cuMemPoolSetAccess(CUmemoryPool pool, const struct mapping_access *acce
 uint32_t cuMemAllocFromPoolAsync(uint64_t *out, size_t size, CUmemoryPool pool, CUstream stream);
 uint32_t cuDeviceCanAccessPeer(int32_t *out, int32_t device, int32_t peer);
 
-/* ---- Asking ----------------------------------------------------------------------------------------------------------- */
+/* ---- Asking ------------------------------------------------------------------------------------------------------ */
 
 #define ACCESSIBLE WARP_ACCESS_ACCESSIBLE
 #define UNVERIFIED WARP_ACCESS_UNVERIFIED
@@ -145,6 +145,15 @@ UNUSED int can_device(const warp_device *device, const warp_device *other)
     return out;
 }
 
+/* A launch of the kernel "k" with these arguments, without a report. */
+UNUSED warp_status check_launch(const warp_device *device, const warp_launch_argument *arguments, size_t count, int mode)
+{
+    return warp_launch_check(device, "k", arguments, count, sizeof *arguments, mode, NULL);
+}
+
+/* The one reason or the other. */
+#define EITHER(which, yes, no) ((which) ? WARP_ACCESS_REASON_##yes : WARP_ACCESS_REASON_##no)
+
 /* One argument through a check in CHECKED mode says the same as the question. */
 UNUSED void check_launch_agrees(const warp_device *device, int kind, const void *value, warp_access_info info)
 {
@@ -171,7 +180,8 @@ UNUSED void check_info(warp_access_info info, warp_access_reason reason, const c
 }
 
 /* What is answered of an address, in every way that there is. */
-UNUSED void expect_pointer_at(const warp_device *device, const void *ptr, warp_access_reason reason, const char *what, int line)
+UNUSED void expect_pointer_at(const warp_device *device, const void *ptr, warp_access_reason reason, const char *what,
+                              int line)
 {
     warp_access_info info = pointer_access(device, ptr);
     check_info(info, reason, what, line);
@@ -181,10 +191,12 @@ UNUSED void expect_pointer_at(const warp_device *device, const void *ptr, warp_a
     }
     check_launch_agrees(device, WARP_LAUNCH_POINTER, ptr, info);
 }
-#define EXPECT_POINTER(device, ptr, reason) expect_pointer_at(device, ptr, WARP_ACCESS_REASON_##reason, #ptr " from " #device, __LINE__)
+#define EXPECT_POINTER(device, ptr, reason) \
+    expect_pointer_at(device, ptr, WARP_ACCESS_REASON_##reason, #ptr " from " #device, __LINE__)
 
 /* Of an array. */
-UNUSED void expect_array_at(const warp_device *device, const warp_array *array, warp_access_reason reason, const char *what, int line)
+UNUSED void expect_array_at(const warp_device *device, const warp_array *array, warp_access_reason reason,
+                            const char *what, int line)
 {
     warp_access_info info = array_access(device, array);
     check_info(info, reason, what, line);
@@ -194,11 +206,12 @@ UNUSED void expect_array_at(const warp_device *device, const warp_array *array, 
     }
     check_launch_agrees(device, WARP_LAUNCH_ARRAY, array, info);
 }
-#define EXPECT_ARRAY(device, array, reason) expect_array_at(device, array, WARP_ACCESS_REASON_##reason, #array " from " #device, __LINE__)
+#define EXPECT_ARRAY(device, array, reason) \
+    expect_array_at(device, array, WARP_ACCESS_REASON_##reason, #array " from " #device, __LINE__)
 
 /* Of an indexed array. */
-UNUSED void expect_indexed_at(const warp_device *device, const warp_indexed_array *indexed, warp_access_reason reason, const char *what,
-                              int line)
+UNUSED void expect_indexed_at(const warp_device *device, const warp_indexed_array *indexed, warp_access_reason reason,
+                              const char *what, int line)
 {
     warp_access_info info = indexed_access(device, indexed);
     check_info(info, reason, what, line);
@@ -211,7 +224,7 @@ UNUSED void expect_indexed_at(const warp_device *device, const warp_indexed_arra
 #define EXPECT_INDEXED(device, indexed, reason) \
     expect_indexed_at(device, indexed, WARP_ACCESS_REASON_##reason, #indexed " from " #device, __LINE__)
 
-/* ---- Arrays ----------------------------------------------------------------------------------------------------------- */
+/* ---- Arrays ------------------------------------------------------------------------------------------------------ */
 
 #define F32 (warp_dtype_make(WARP_DTYPE_FLOAT, 32))
 #define I32 (warp_dtype_make(WARP_DTYPE_INT, 32))
@@ -243,7 +256,7 @@ UNUSED void drop(warp_array *array)
     CHECK_STATUS(warp_array_release(array), WARP_SUCCESS);
 }
 
-/* ---- Memory of other code ----------------------------------------------------------------------------------------------- */
+/* ---- Memory of other code ---------------------------------------------------------------------------------------- */
 
 #define DRIVER(name, ...) CHECK_EQ_U64(SIMULATOR(name)(__VA_ARGS__), 0)
 
@@ -360,7 +373,7 @@ UNUSED void check_gone_at(const char *file, int line)
 }
 #define CHECK_GONE() check_gone_at(__FILE__, __LINE__)
 
-/* ---- The table of answers ------------------------------------------------------------------------------------------------ */
+/* ---- The table of answers ---------------------------------------------------------------------------------------- */
 
 /* What memory is, for the table: where it comes from decides who may touch it. */
 enum origin { OF_HOST, OF_PINNED, OF_PLAIN, OF_POOL, OF_MANAGED, OF_MAPPING, OF_GRAPH, OF_NOBODY };
@@ -380,7 +393,8 @@ UNUSED int could_be_peers(const warp_device_info *target, const warp_device_info
 }
 
 /* The answer, from what the two devices say of themselves. `home` is NULL for memory that nobody knows. */
-UNUSED warp_access_reason table(const warp_device_info *toucher, const warp_device_info *home, enum origin origin, struct state state)
+UNUSED warp_access_reason table(const warp_device_info *toucher, const warp_device_info *home, enum origin origin,
+                                struct state state)
 {
     const warp_access_reason by_mapping = state.mapped == 3   ? WARP_ACCESS_REASON_MAPPED
                                           : state.mapped == 1 ? WARP_ACCESS_REASON_MAPPED_READ_ONLY

@@ -61,12 +61,12 @@ static void drop_set(struct set *set)
 static void ask_all(const struct set *set, int given, int given_now)
 {
     static char stack_like[8];
-    expect_pointer_at(gpu(1), set->plain, given ? WARP_ACCESS_REASON_PEER_ACCESS : WARP_ACCESS_REASON_NO_PEER_ACCESS, "plain", __LINE__);
-    expect_pointer_at(gpu(1), set->pooled, given ? WARP_ACCESS_REASON_POOL_ACCESS : WARP_ACCESS_REASON_NO_POOL_ACCESS, "pool", __LINE__);
-    expect_array_at(gpu(1), set->array, given ? WARP_ACCESS_REASON_POOL_ACCESS : WARP_ACCESS_REASON_NO_POOL_ACCESS, "array", __LINE__);
+    expect_pointer_at(gpu(1), set->plain, EITHER(given, PEER_ACCESS, NO_PEER_ACCESS), "plain", __LINE__);
+    expect_pointer_at(gpu(1), set->pooled, EITHER(given, POOL_ACCESS, NO_POOL_ACCESS), "pool", __LINE__);
+    expect_array_at(gpu(1), set->array, EITHER(given, POOL_ACCESS, NO_POOL_ACCESS), "array", __LINE__);
     CHECK_EQ_I64(can_device(gpu(1), gpu(0)), given);
     /* What is not the library's is as it is now. */
-    expect_pointer_at(gpu(1), set->foreign, given_now ? WARP_ACCESS_REASON_PEER_ACCESS : WARP_ACCESS_REASON_NO_PEER_ACCESS, "foreign", __LINE__);
+    expect_pointer_at(gpu(1), set->foreign, EITHER(given_now, PEER_ACCESS, NO_PEER_ACCESS), "foreign", __LINE__);
     EXPECT_POINTER(gpu(1), set->managed, MANAGED_ON_BOTH);
     EXPECT_POINTER(gpu(1), set->pinned, PINNED_MAPPING);
     EXPECT_POINTER(gpu(1), set->mapping, NOT_MAPPED);
@@ -216,7 +216,7 @@ PROCESS_TEST(memory_of_the_capture_itself)
     int given;
     start_on("h200x2");
     for (given = 0; given < 2; ++given) {
-        const warp_access_reason from_other = given ? WARP_ACCESS_REASON_GRAPH_ACCESS : WARP_ACCESS_REASON_NO_GRAPH_ACCESS;
+        const warp_access_reason from_other = EITHER(given, GRAPH_ACCESS, NO_GRAPH_ACCESS);
         stream = new_stream(gpu(0), 0);
         turn(POOL, gpu(0), gpu(1), given);
         begin(stream);
@@ -240,7 +240,7 @@ PROCESS_TEST(memory_of_the_capture_itself)
     CHECK_GONE();
 }
 
-/* ---- Another thread ------------------------------------------------------------------------------------------------------------ */
+/* ---- Another thread ---------------------------------------------------------------------------------------------- */
 
 static pthread_barrier_t barrier;
 static int other_mode;
@@ -324,10 +324,11 @@ PROCESS_TEST(to_do_what_the_message_says_makes_memory_of_a_graph_legal)
         block = alloc_on("cuda:0", stream, 64);
         graph = end(stream);
         argument.value = block;
-        CHECK_STATUS(warp_launch_check(gpu(1), "k", &argument, 1, sizeof argument, WARP_LAUNCH_CHECKED, NULL),
+        CHECK_STATUS(check_launch(gpu(1), &argument, 1, WARP_LAUNCH_CHECKED),
                      round ? WARP_SUCCESS : WARP_ERROR_ACCESS_DENIED);
         if (!round) {
-            CHECK_STR_CONTAINS(warp_error_get_message(), "warp_mempool_access_set_enabled(\"cuda:0\", \"cuda:1\", 1) before the capture begins");
+            CHECK_STR_CONTAINS(warp_error_get_message(),
+                               "warp_mempool_access_set_enabled(\"cuda:0\", \"cuda:1\", 1) before the capture begins");
             turn(POOL, gpu(0), gpu(1), 1);
         }
         CHECK_STATUS(warp_free(block), WARP_SUCCESS);
@@ -351,10 +352,10 @@ PROCESS_TEST(an_unwanted_launch_is_refused_and_the_capture_goes_on)
                                              {.name = "y", .value = set.array, .kind = WARP_LAUNCH_ARRAY}};
         void *block;
         CHECK_STATUS(warp_capture_begin(stream, modes[m]), WARP_SUCCESS);
-        CHECK_STATUS(warp_launch_check(gpu(1), "k", arguments, 2, sizeof *arguments, WARP_LAUNCH_CHECKED, NULL), WARP_ERROR_ACCESS_DENIED);
+        CHECK_STATUS(check_launch(gpu(1), arguments, 2, WARP_LAUNCH_CHECKED), WARP_ERROR_ACCESS_DENIED);
         CHECK_STR_CONTAINS(warp_error_get_message(), "\"y\"");
-        CHECK_STATUS(warp_launch_check(gpu(1), "k", arguments, 1, sizeof *arguments, WARP_LAUNCH_CHECKED, NULL), WARP_SUCCESS);
-        CHECK_STATUS(warp_launch_check(gpu(1), "k", arguments, 2, sizeof *arguments, WARP_LAUNCH_STRICT, NULL), WARP_ERROR_ACCESS_DENIED);
+        CHECK_STATUS(check_launch(gpu(1), arguments, 1, WARP_LAUNCH_CHECKED), WARP_SUCCESS);
+        CHECK_STATUS(check_launch(gpu(1), arguments, 2, WARP_LAUNCH_STRICT), WARP_ERROR_ACCESS_DENIED);
         block = alloc_on("cuda:1", stream, 64);
         fill_byte(block, 7, 64, stream);
         CHECK_STATUS(warp_capture_end(stream, &graph), WARP_SUCCESS);

@@ -24,7 +24,7 @@ static warp_device *registered(CUcontext context)
     return device;
 }
 
-/* ---- Several contexts of one GPU ------------------------------------------------------------------------------------------ */
+/* ---- Several contexts of one GPU --------------------------------------------------------------------------------- */
 
 PROCESS_TEST(memory_of_another_context_of_the_gpu_is_accessible)
 {
@@ -59,8 +59,8 @@ PROCESS_TEST(memory_of_another_context_of_the_gpu_is_accessible)
         /* Strict mode wants the launch device itself, as the reference does. */
         {
             warp_launch_argument argument = {.name = "a", .value = theirs[0], .kind = WARP_LAUNCH_POINTER};
-            CHECK_STATUS(warp_launch_check(gpu(0), "k", &argument, 1, sizeof argument, WARP_LAUNCH_STRICT, NULL), WARP_ERROR_ACCESS_DENIED);
-            CHECK_STATUS(warp_launch_check(second, "k", &argument, 1, sizeof argument, WARP_LAUNCH_STRICT, NULL), WARP_SUCCESS);
+            CHECK_STATUS(check_launch(gpu(0), &argument, 1, WARP_LAUNCH_STRICT), WARP_ERROR_ACCESS_DENIED);
+            CHECK_STATUS(check_launch(second, &argument, 1, WARP_LAUNCH_STRICT), WARP_SUCCESS);
         }
         turn(POOL, gpu(0), gpu(1), known & 1);
     }
@@ -167,7 +167,7 @@ PROCESS_TEST(peer_access_to_one_context_does_not_lead_to_another)
     EXPECT_POINTER(gpu(1), theirs, NO_PEER_ACCESS);
     turn(PEER, gpu(0), gpu(1), 1);
     EXPECT_POINTER(gpu(1), theirs, OTHER_PROCESS);
-    CHECK_STATUS(warp_launch_check(gpu(1), "k", &argument, 1, sizeof argument, WARP_LAUNCH_CHECKED, NULL), WARP_ERROR_ACCESS_DENIED);
+    CHECK_STATUS(check_launch(gpu(1), &argument, 1, WARP_LAUNCH_CHECKED), WARP_ERROR_ACCESS_DENIED);
     CHECK_STR_CONTAINS(warp_error_get_message(), "another process");
     CHECK_STR_CONTAINS(warp_error_get_message(), "warp_device_from_context");
     second = registered(context);
@@ -191,7 +191,7 @@ PROCESS_TEST(a_refusal_is_told_also_when_there_is_no_memory_to_ask_about)
     EXPECT_POINTER(gpu(1), theirs, NO_PEER_ACCESS);
 }
 
-/* ---- Pools ------------------------------------------------------------------------------------------------------------------- */
+/* ---- Pools ------------------------------------------------------------------------------------------------------- */
 
 PROCESS_TEST(each_pool_has_its_own_access)
 {
@@ -225,8 +225,7 @@ PROCESS_TEST(each_pool_has_its_own_access)
         for (i = 0; i < POOLS; ++i)
             grant_pool(native[i], 1, given >> i & 1 ? 3 : 0);
         for (i = 0; i < POOLS; ++i) {
-            expect_pointer_at(gpu(1), blocks[i], given >> i & 1 ? WARP_ACCESS_REASON_POOL_ACCESS : WARP_ACCESS_REASON_NO_POOL_ACCESS, "pool",
-                              __LINE__);
+            expect_pointer_at(gpu(1), blocks[i], EITHER(given >> i & 1, POOL_ACCESS, NO_POOL_ACCESS), "pool", __LINE__);
             CHECK_EQ_I64(can_pointer(gpu(0), blocks[i]), 1);
         }
         CHECK_EQ_I64(can_device(gpu(1), gpu(0)), given & 1);
@@ -339,7 +338,7 @@ PROCESS_TEST(an_imported_pool_goes_by_its_own_access)
     EXPECT_POINTER(gpu(1), at(there), POOL_ACCESS);
 }
 
-/* ---- Graphs of other code ------------------------------------------------------------------------------------------------------ */
+/* ---- Graphs of other code ---------------------------------------------------------------------------------------- */
 
 PROCESS_TEST(memory_of_a_graph_that_other_code_captured_cannot_be_verified)
 {
@@ -369,7 +368,7 @@ PROCESS_TEST(memory_of_a_graph_that_other_code_captured_cannot_be_verified)
     EXPECT_POINTER(gpu(1), at(block), FOREIGN_GRAPH);
 }
 
-/* ---- Mappings ------------------------------------------------------------------------------------------------------------------- */
+/* ---- Mappings ---------------------------------------------------------------------------------------------------- */
 
 PROCESS_TEST(a_mapping_is_for_whom_it_was_mapped)
 {

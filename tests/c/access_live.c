@@ -11,7 +11,7 @@
 
 #include <pthread.h>
 
-/* ---- Other libraries --------------------------------------------------------------------------------------------------------- */
+/* ---- Other libraries --------------------------------------------------------------------------------------------- */
 
 PROCESS_TEST(what_others_change_is_told_at_once)
 {
@@ -52,7 +52,7 @@ PROCESS_TEST(what_others_change_is_told_at_once)
     CHECK_EQ_PTR(driver_current(), NULL);
 }
 
-/* ---- Asking changes nothing ---------------------------------------------------------------------------------------------------- */
+/* ---- Asking changes nothing -------------------------------------------------------------------------------------- */
 
 PROCESS_TEST(asking_makes_no_context)
 {
@@ -141,9 +141,16 @@ PROCESS_TEST(the_callers_current_context_stays_as_it_is)
     }
 }
 
+static uint64_t changes(void)
+{
+    return calls("cuMemPoolSetAccess") + calls("cuCtxEnablePeerAccess") + calls("cuCtxDisablePeerAccess") +
+           calls("cuMemSetAccess");
+}
+
 PROCESS_TEST(asking_changes_nothing)
 {
-    static const char *const things[] = {"default", "pool", "managed", "pinned", "mapping", "stream", "event", "mempool", "context", "graph"};
+    static const char *const things[] = {"default", "pool",  "managed", "pinned",  "mapping",
+                                         "stream",  "event", "mempool", "context", "graph"};
     size_t before[10], t;
     void *plain, *pooled, *mapping;
     uint64_t sets;
@@ -156,7 +163,7 @@ PROCESS_TEST(asking_changes_nothing)
     EXPECT_POINTER(gpu(1), plain, NO_PEER_ACCESS);
     for (t = 0; t < 10; ++t)
         before[t] = SIMULATOR(warpsim_live_count)(things[t]);
-    sets = calls("cuMemPoolSetAccess") + calls("cuCtxEnablePeerAccess") + calls("cuCtxDisablePeerAccess") + calls("cuMemSetAccess");
+    sets = changes();
     for (round = 0; round < 3; ++round) {
         EXPECT_POINTER(gpu(1), plain, NO_PEER_ACCESS);
         EXPECT_POINTER(gpu(1), pooled, NO_POOL_ACCESS);
@@ -165,7 +172,7 @@ PROCESS_TEST(asking_changes_nothing)
     }
     for (t = 0; t < 10; ++t)
         CHECK_EQ_U64(SIMULATOR(warpsim_live_count)(things[t]), before[t]);
-    CHECK_EQ_U64(calls("cuMemPoolSetAccess") + calls("cuCtxEnablePeerAccess") + calls("cuCtxDisablePeerAccess") + calls("cuMemSetAccess"), sets);
+    CHECK_EQ_U64(changes(), sets);
 }
 
 PROCESS_TEST(the_librarys_own_memory_is_answered_for_without_the_driver_where_it_can_be)
@@ -186,14 +193,14 @@ PROCESS_TEST(the_librarys_own_memory_is_answered_for_without_the_driver_where_it
     CHECK_EQ_I64(can_device(host, own), 0);
     CHECK_EQ_I64(can_device(own, host), 0);
     CHECK_EQ_I64(can_array(own, array), 1);
-    CHECK_STATUS(warp_launch_check(own, "k", &argument, 1, sizeof argument, WARP_LAUNCH_CHECKED, NULL), WARP_SUCCESS);
-    CHECK_STATUS(warp_launch_check(own, "k", &argument, 1, sizeof argument, WARP_LAUNCH_STRICT, NULL), WARP_SUCCESS);
+    CHECK_STATUS(check_launch(own, &argument, 1, WARP_LAUNCH_CHECKED), WARP_SUCCESS);
+    CHECK_STATUS(check_launch(own, &argument, 1, WARP_LAUNCH_STRICT), WARP_SUCCESS);
     CHECK_EQ_U64(calls("*"), before);
     drop(array);
     CHECK_STATUS(warp_free(pooled), WARP_SUCCESS);
 }
 
-/* ---- What is gone -------------------------------------------------------------------------------------------------------------- */
+/* ---- What is gone ------------------------------------------------------------------------------------------------ */
 
 static warp_status array_status(const warp_device *device, const warp_array *array)
 {
@@ -254,7 +261,8 @@ PROCESS_TEST(memory_and_devices_whose_context_died)
     CHECK_STATUS(pointer_status(gpu(1), pooled), WARP_ERROR_DEVICE_LOST);
     CHECK_STATUS(pointer_status(gpu(1), managed), WARP_ERROR_DEVICE_LOST);
     CHECK_STATUS(pointer_status(cpu(), managed), WARP_ERROR_DEVICE_LOST);
-    CHECK_STATUS(warp_launch_check(gpu(1), "k", &argument, 1, sizeof argument, WARP_LAUNCH_CHECKED, &report), WARP_ERROR_DEVICE_LOST);
+    CHECK_STATUS(warp_launch_check(gpu(1), "k", &argument, 1, sizeof argument, WARP_LAUNCH_CHECKED, &report),
+                 WARP_ERROR_DEVICE_LOST);
     CHECK_STR_CONTAINS(warp_error_get_message(), "\"k\"");
     CHECK_STR_CONTAINS(warp_error_get_message(), "\"a\"");
     CHECK(report.accessible == 0 && report.access == 0 && report.device == NULL);
@@ -328,10 +336,10 @@ PROCESS_TEST(an_array_whose_memory_was_freed_by_its_address)
     CHECK_STATUS(array_status(gpu(1), view), WARP_ERROR_UNKNOWN_POINTER);
     CHECK_STATUS(array_status(cpu(), view), WARP_ERROR_UNKNOWN_POINTER);
     argument.value = array;
-    CHECK_STATUS(warp_launch_check(gpu(1), "k", &argument, 1, sizeof argument, WARP_LAUNCH_CHECKED, NULL), WARP_ERROR_UNKNOWN_POINTER);
+    CHECK_STATUS(check_launch(gpu(1), &argument, 1, WARP_LAUNCH_CHECKED), WARP_ERROR_UNKNOWN_POINTER);
     CHECK_STR_CONTAINS(warp_error_get_message(), "\"a\"");
-    CHECK_STATUS(warp_launch_check(gpu(1), "k", &argument, 1, sizeof argument, WARP_LAUNCH_STRICT, NULL), WARP_ERROR_UNKNOWN_POINTER);
-    CHECK_STATUS(warp_launch_check(gpu(1), "k", &argument, 1, sizeof argument, WARP_LAUNCH_RELAXED, NULL), WARP_SUCCESS);
+    CHECK_STATUS(check_launch(gpu(1), &argument, 1, WARP_LAUNCH_STRICT), WARP_ERROR_UNKNOWN_POINTER);
+    CHECK_STATUS(check_launch(gpu(1), &argument, 1, WARP_LAUNCH_RELAXED), WARP_SUCCESS);
     /* Memory that somebody lent is the lender's to look after: what is known of it is that it was there. */
     CHECK_EQ_I64(array_access(gpu(1), wrapped).kind, WARP_MEMORY_CUDA_MEMPOOL);
     CHECK(array_access(gpu(1), wrapped).access != ACCESSIBLE);
@@ -341,7 +349,7 @@ PROCESS_TEST(an_array_whose_memory_was_freed_by_its_address)
     CHECK_GONE();
 }
 
-/* ---- Handles -------------------------------------------------------------------------------------------------------------------- */
+/* ---- Handles ----------------------------------------------------------------------------------------------------- */
 
 PROCESS_TEST(handles_that_are_none_and_outputs_that_are_missing)
 {
@@ -463,7 +471,7 @@ PROCESS_TEST(before_the_start_and_after_the_shutdown)
     CHECK_STATUS(warp_free(block), WARP_SUCCESS);
 }
 
-/* ---- Forks ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- Forks ------------------------------------------------------------------------------------------------------- */
 
 struct inherited {
     warp_array *host, *pooled, *plain;
@@ -475,7 +483,7 @@ static void in_a_child(void *argument)
     struct inherited *inherited = argument;
     warp_launch_argument arguments[2] = {{.name = "h", .value = inherited->host}, {.name = "p", .value = inherited->pooled}};
     EXPECT_ARRAY(cpu(), inherited->host, SAME_DEVICE);
-    CHECK_STATUS(warp_launch_check(cpu(), "k", arguments, 1, sizeof *arguments, WARP_LAUNCH_STRICT, NULL), WARP_SUCCESS);
+    CHECK_STATUS(check_launch(cpu(), arguments, 1, WARP_LAUNCH_STRICT), WARP_SUCCESS);
     /* What needs no driver is answered; the rest cannot be. */
     CHECK_STATUS(array_status(gpu(1), inherited->pooled), WARP_ERROR_FORKED);
     CHECK_STATUS(array_status(gpu(1), inherited->plain), WARP_ERROR_FORKED);
@@ -488,7 +496,7 @@ static void in_a_child(void *argument)
         CHECK_EQ_U64(out, 0);
     }
     /* Warnings of a child are its own. */
-    CHECK_STATUS(warp_launch_check(cpu(), "k", arguments, 1, sizeof *arguments, WARP_LAUNCH_CHECKED, NULL), WARP_SUCCESS);
+    CHECK_STATUS(check_launch(cpu(), arguments, 1, WARP_LAUNCH_CHECKED), WARP_SUCCESS);
 }
 
 PROCESS_TEST(in_the_child_of_a_fork)
@@ -508,7 +516,7 @@ PROCESS_TEST(in_the_child_of_a_fork)
     CHECK_GONE();
 }
 
-/* ---- A driver that fails ------------------------------------------------------------------------------------------------------------ */
+/* ---- A driver that fails ----------------------------------------------------------------------------------------- */
 
 PROCESS_TEST(where_the_driver_does_not_answer_nothing_is_verified)
 {
@@ -519,8 +527,9 @@ PROCESS_TEST(where_the_driver_does_not_answer_nothing_is_verified)
     void *blocks[BLOCKS];
     warp_array *wrapped[BLOCKS];
     warp_access_reason expected[BLOCKS] = {
-        WARP_ACCESS_REASON_PEER_ACCESS,     WARP_ACCESS_REASON_POOL_ACCESS, WARP_ACCESS_REASON_MANAGED_ON_BOTH, WARP_ACCESS_REASON_PINNED_MAPPING,
-        WARP_ACCESS_REASON_MAPPED,          WARP_ACCESS_REASON_PEER_ACCESS, WARP_ACCESS_REASON_POOL_ACCESS,     WARP_ACCESS_REASON_MANAGED_ON_BOTH};
+        WARP_ACCESS_REASON_PEER_ACCESS,    WARP_ACCESS_REASON_POOL_ACCESS, WARP_ACCESS_REASON_MANAGED_ON_BOTH,
+        WARP_ACCESS_REASON_PINNED_MAPPING, WARP_ACCESS_REASON_MAPPED,      WARP_ACCESS_REASON_PEER_ACCESS,
+        WARP_ACCESS_REASON_POOL_ACCESS,    WARP_ACCESS_REASON_MANAGED_ON_BOTH};
     int unanswered[sizeof entries / sizeof *entries] = {0};
     size_t e, b;
     int given;
@@ -554,7 +563,8 @@ PROCESS_TEST(where_the_driver_does_not_answer_nothing_is_verified)
                     warp_status status;
                     uint8_t out = 9;
                     CHECK_EQ_U64(SIMULATOR(warpsim_fail)(entries[e], 0, 999), 0);
-                    status = way ? warp_access_get_status(gpu(1), wrapped[b], &info) : warp_access_get_pointer_status(gpu(1), blocks[b], &info);
+                    status = way ? warp_access_get_status(gpu(1), wrapped[b], &info)
+                                 : warp_access_get_pointer_status(gpu(1), blocks[b], &info);
                     CHECK_STATUS(status, WARP_SUCCESS);
                     /* What is told is true, or told to be unknown. */
                     if (info.reason != expected[b]) {
@@ -564,7 +574,8 @@ PROCESS_TEST(where_the_driver_does_not_answer_nothing_is_verified)
                         }
                         unanswered[e] += info.reason == WARP_ACCESS_REASON_NO_ANSWER;
                     }
-                    CHECK_STATUS(way ? warp_access_can(gpu(1), wrapped[b], &out) : warp_access_can_pointer(gpu(1), blocks[b], &out), WARP_SUCCESS);
+                    status = way ? warp_access_can(gpu(1), wrapped[b], &out) : warp_access_can_pointer(gpu(1), blocks[b], &out);
+                    CHECK_STATUS(status, WARP_SUCCESS);
                     CHECK_EQ_U64(out, info.access == ACCESSIBLE);
                     SIMULATOR(warpsim_fail_clear)();
                     /* Nothing is broken by it. */
@@ -603,8 +614,8 @@ PROCESS_TEST(an_answer_that_did_not_come_says_so)
     EXPECT_POINTER(gpu(1), pooled, NO_ANSWER);
     CHECK_EQ_PTR(pointer_access(gpu(1), pooled).device, gpu(0));
     argument.value = pooled;
-    CHECK_STATUS(warp_launch_check(gpu(1), "k", &argument, 1, sizeof argument, WARP_LAUNCH_CHECKED, NULL), WARP_SUCCESS);
-    CHECK_STATUS(warp_launch_check(gpu(1), "k", &argument, 1, sizeof argument, WARP_LAUNCH_STRICT, NULL), WARP_ERROR_ACCESS_DENIED);
+    CHECK_STATUS(check_launch(gpu(1), &argument, 1, WARP_LAUNCH_CHECKED), WARP_SUCCESS);
+    CHECK_STATUS(check_launch(gpu(1), &argument, 1, WARP_LAUNCH_STRICT), WARP_ERROR_ACCESS_DENIED);
     SIMULATOR(warpsim_fail)("cuPointerGetAttribute", 0, 999);
     EXPECT_POINTER(gpu(1), theirs, NO_ANSWER);
     SIMULATOR(warpsim_fail)("cuPointerGetAttributes", 0, 999);
@@ -623,7 +634,7 @@ PROCESS_TEST(an_answer_that_did_not_come_says_so)
     CHECK_STATUS(warp_free(pooled), WARP_SUCCESS);
 }
 
-/* ---- Threads --------------------------------------------------------------------------------------------------------------------- */
+/* ---- Threads ----------------------------------------------------------------------------------------------------- */
 
 static void *shared_plain, *shared_pooled;
 static int running;
