@@ -43,6 +43,8 @@ struct Met {
     place: Place,
     id: u64,
     writable: bool,
+    /// Behind a link that loses data.
+    lost: bool,
 }
 
 /// The memory of the machine, as a kernel in a context meets it.
@@ -115,7 +117,8 @@ impl Seen<'_> {
         }
         let access = block.access.get(&self.device).copied();
         let writable = block.kind != Kind::Mapping || access.is_some_and(|flags| flags & 2 != 0);
-        let met = Met { base: block.base, size: block.size, place: block.place, id: block.id, writable };
+        let lost = world.is_link_broken(block, self.context);
+        let met = Met { base: block.base, size: block.size, place: block.place, id: block.id, writable, lost };
         if let Some((base, len)) = world.closed_pages(block)
             && !self.opened.contains(&(base, len))
             && reserve::open_pages(base, len).is_ok()
@@ -123,6 +126,11 @@ impl Seen<'_> {
             self.opened.push((base, len));
         }
         Ok(Some(met))
+    }
+
+    /// Whether what was found last is behind a link that loses data.
+    fn is_lost(&self) -> bool {
+        self.met[0].is_some_and(|met| met.lost)
     }
 
     fn pageable(&self) -> bool {
@@ -149,6 +157,8 @@ fn through_kernel(address: u64, buffer: *mut u8, bytes: usize, write: bool) -> R
 impl Memory for Seen<'_> {
     fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), Stop> {
         match self.find(address, to.len(), false)? {
+            // Nobody answers on the bus.
+            Some(_) if self.is_lost() => to.fill(0xFF),
             Some(place) => self.world.read(place, to),
             None => through_kernel(address, to.as_mut_ptr(), to.len(), false)?,
         }
@@ -157,6 +167,7 @@ impl Memory for Seen<'_> {
 
     fn write(&mut self, address: u64, from: &[u8]) -> Result<(), Stop> {
         match self.find(address, from.len(), true)? {
+            Some(_) if self.is_lost() => {}
             Some(place) => self.world.write(place, from),
             None => through_kernel(address, from.as_ptr().cast_mut(), from.len(), true)?,
         }

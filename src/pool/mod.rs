@@ -18,7 +18,7 @@ pub use lives::{Form, create, dismantle, enter, mend_in_child, release, wrap};
 pub use memory::{trim_all, usage};
 // What the rules of access ask.
 #[allow(unused_imports)]
-pub use {choice::of_device, table::of_record};
+pub use {choice::of_device, table::all_on, table::of_record};
 
 pub use crate::driver::{PoolMemory, RawPool};
 
