@@ -118,7 +118,8 @@ impl Seen<'_> {
         let access = block.access.get(&self.device).copied();
         let writable = block.kind != Kind::Mapping || access.is_some_and(|flags| flags & 2 != 0);
         let lost = world.is_link_broken(block, self.context);
-        let met = Met { base: block.base, size: block.size, place: block.place, id: block.id, writable, lost };
+        let met =
+            Met { base: block.base, size: block.size, place: block.place, id: block.id, writable, lost };
         if let Some((base, len)) = world.closed_pages(block)
             && !self.opened.contains(&(base, len))
             && reserve::open_pages(base, len).is_ok()

@@ -177,7 +177,7 @@ pub unsafe extern "C" fn warp_peer_access_set_enabled_for(
 /// trusted. It is for one direction; the other is verified with the arguments exchanged.
 ///
 /// A stream of the peer copies a pattern into memory of the target and from there back; the result is read by way of the host.
-/// For that it takes 2 MiB of the target and 4 MiB of the peer, and gives them back, which waits for work of both as warp_free()
+/// For that it takes 1 MiB of the target and 2 MiB of the peer, and gives them back, which waits for work of both as warp_free()
 /// of plain memory does. It makes the contexts of both. Access is enabled meanwhile, and afterwards what it was before; to
 /// disable it waits as warp_peer_access_set_enabled() does. As long as it goes on, disabling is WARP_ERROR_BUSY for other
 /// threads. Tests go on one after another.

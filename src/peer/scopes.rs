@@ -2,9 +2,9 @@
 //! what it found, the last puts that back. None that wants the opposite begins meanwhile, nor is the opposite set. A test of a
 //! path is such a scope as well, and of a path that fails it no scope is left.
 
-use super::{capability, verify};
 use super::grant::{Grant, Memory};
 use super::set::get_ready;
+use super::{capability, verify};
 use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::{Result, fail};

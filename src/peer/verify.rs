@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
 /// Bytes that are written; a test takes them once of the target and twice of the peer.
-const SIZE: usize = 2 << 20;
+const SIZE: usize = 1 << 20;
 
 /// How long a copy is waited for: broken paths may also never answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -98,7 +98,11 @@ pub fn dismantle() {
     for mut test in hanging {
         if !test.is_over() {
             scopes::leave(test.number);
-            log!(Warning, "the copies of a verification have not ended: {} and their memory stay", test.grant.describe());
+            log!(
+                Warning,
+                "the copies of a verification have not ended: {} and their memory stay",
+                test.grant.describe()
+            );
             // Copies may still be reading it.
             std::mem::forget(test);
         }
@@ -192,10 +196,19 @@ impl Test {
         peer: &'static Device,
     ) -> Test {
         let side = |device| Side { device, stream: None, blocks: Vec::new() };
-        let pattern = pattern(number);
-        let before = pattern.iter().map(|byte| !byte).collect();
+        let (pattern, before) = (pattern(number, 0), pattern(number, u64::MAX));
         let read = vec![0; SIZE];
-        Test { driver, grant, number, target: side(target), peer: side(peer), pattern, before, read, hangs: false }
+        Test {
+            driver,
+            grant,
+            number,
+            target: side(target),
+            peer: side(peer),
+            pattern,
+            before,
+            read,
+            hangs: false,
+        }
     }
 
     /// Whether everything arrived. What it took is given back by `is_given_back`.
@@ -268,7 +281,8 @@ impl Test {
         let patience = if self.hangs { Duration::ZERO } else { PATIENCE };
         for side in [&self.peer, &self.target] {
             // Twice, since a question that failed says nothing; of a context that faulted or is gone no copy goes on.
-            let idle = side.is_idle_within(driver, patience).or_else(|_| side.is_idle_within(driver, patience));
+            let idle =
+                side.is_idle_within(driver, patience).or_else(|_| side.is_idle_within(driver, patience));
             if idle == Ok(false) {
                 return false;
             }
@@ -300,11 +314,13 @@ fn address(bytes: &[u8]) -> u64 {
     bytes.as_ptr().expose_provenance() as u64
 }
 
-/// Bytes of which no two stretches are alike, nor those of two tests.
-fn pattern(number: u64) -> Vec<u8> {
-    let word = |at: u64| {
-        let mixed = (number ^ at).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
-    };
-    (0..(SIZE / 8) as u64).flat_map(|at| word(at).to_le_bytes()).collect()
+/// Bytes of which no two stretches are alike, nor those of two tests; `turned` are those bits that are the other way.
+fn pattern(number: u64, turned: u64) -> Vec<u8> {
+    let mut bytes = vec![0; SIZE];
+    for (at, word) in bytes.chunks_exact_mut(8).enumerate() {
+        let mixed = (number ^ at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word.copy_from_slice(&(mixed ^ turned).to_le_bytes());
+    }
+    bytes
 }
