@@ -184,8 +184,9 @@ fn low_concepts_know_only_what_they_stand_on() {
     let found = offences(|file, words| {
         let (room, below) =
             LOW_CONCEPTS.iter().find(|(room, _)| file.starts_with(&format!("src/{room}/")))?;
-        let allowed =
-            |name: &String| name == room || below.contains(&name.as_str()) || GROUND.contains(&name.as_str());
+        let allowed = |name: &String| {
+            name == room || below.contains(&name.as_str()) || GROUND.contains(&name.as_str())
+        };
         let above: Vec<&String> = words.rooms.iter().filter(|name| !allowed(name)).collect();
         (!above.is_empty()).then(|| format!("it reaches up to {above:?}"))
     });

@@ -7,6 +7,7 @@
 #include "peers.h"
 
 #include "forked.h"
+#include "kernels.h"
 
 #include <pthread.h>
 
@@ -290,6 +291,29 @@ PROCESS_TEST(a_link_that_loses_data_both_ways)
     CHECK_STATUS(PEER->set_for(gpu(0), NULL, 0, 1), WARP_SUCCESS);
     CHECK_EQ_I64(has(PEER, gpu(0), gpu(1)), 0);
     CHECK_EQ_I64(has(PEER, gpu(0), gpu(2)), 1);
+}
+
+PROCESS_TEST(what_the_simulated_link_loses_of_kernels)
+{
+    /* What they write, and what they read; each GPU's way to the other is its own. */
+    unsigned char *words[2];
+    uint32_t word[2];
+    int i;
+    start_on("h200x2,peer.1.0=broken");
+    for (i = 0; i < 2; ++i) {
+        words[i] = block_of(gpu(i), 4, WARP_MEMORY_CUDA_DEVICE);
+        word[i] = 5;
+        copy_now(words[i], &word[i], 4, NULL);
+        turn(PEER, gpu(i), gpu(!i), 1);
+    }
+    for (i = 0; i < 2; ++i) {
+        CHECK_EQ_U64(kernel_touch(!i, (uint64_t)(uintptr_t)words[i]), 0);
+        copy_now(&word[i], words[i], 4, NULL);
+    }
+    CHECK_EQ_U64(word[0], 5);
+    CHECK_EQ_U64(word[1], 6);
+    for (i = 0; i < 2; ++i)
+        CHECK_STATUS(warp_free(words[i]), WARP_SUCCESS);
 }
 
 PROCESS_TEST(other_libraries_may_open_it_again)
