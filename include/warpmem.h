@@ -1437,7 +1437,7 @@ warp_status warp_statistics_reset_peak(warp_device *device);
 
 /**
  * Whether the peer could be given access to the target's memory; says nothing about whether it has it. 1 for a device and
- * itself, and for two contexts of one GPU; 0 with the CPU on either side.
+ * itself, and for two contexts of one GPU; 0 with the CPU on either side, and for a pair that failed warp_peer_access_verify().
  *
  * @param target  the device that owns the memory; NULL for the default.
  * @param peer  the device that would touch it; NULL for the default.
@@ -1474,7 +1474,7 @@ warp_status warp_peer_access_query_enabled(const warp_device *target, const warp
  * @param peer  the device that touches it; NULL for the default.
  * @param enabled  nonzero to enable, 0 to disable.
  * @return WARP_ERROR_INVALID_ARGUMENT to enable with the CPU on either side; WARP_ERROR_NOT_SUPPORTED to enable for GPUs that
- *     cannot be peers, or for two contexts of one GPU, which the driver refuses; WARP_ERROR_PEER_LIMIT when one of the two has
+ *     cannot be peers or failed warp_peer_access_verify(), or for two contexts of one GPU, which the driver refuses; WARP_ERROR_PEER_LIMIT when one of the two has
  *     as many peers as it can have; WARP_ERROR_BUSY when an open scope keeps the opposite; WARP_ERROR_DEVICE_LOST,
  *     WARP_ERROR_OUT_OF_MEMORY, WARP_ERROR_FORKED in a forked child, WARP_ERROR_DRIVER. All is as before then.
  */
@@ -1496,6 +1496,41 @@ warp_status warp_peer_access_set_enabled_for(warp_device *target,
                                              warp_device *const *peers,
                                              size_t count,
                                              uint8_t enabled);
+
+/**
+ * Tests whether what the peer writes directly to plain memory of the target arrives there, and what it reads is right. On some
+ * machines it does not, though the driver lets the GPUs be peers: with an IOMMU in the way, in some containers and virtual
+ * machines, with some drivers. Copies then lose data without an error. Nothing calls this by itself: by default the driver is
+ * trusted. It is for one direction; the other is verified with the arguments exchanged.
+ *
+ * A stream of the peer copies a pattern into memory of the target and from there back; the result is read by way of the host.
+ * For that it takes 1 MiB of the target and 2 MiB of the peer, and gives them back, which waits for work of both as warp_free()
+ * of plain memory does. It makes the contexts of both. Access is enabled meanwhile, and afterwards what it was before; to
+ * disable it waits as warp_peer_access_set_enabled() does. As long as it goes on, disabling is WARP_ERROR_BUSY for other
+ * threads. Tests go on one after another.
+ *
+ * After a 0 the pair is used no more until the library is shut down: peer access and pool access of the two GPUs in this
+ * direction, in all their contexts and of all pools that the library knows, is disabled, after waiting for work as
+ * warp_peer_access_set_enabled() does, and cannot be enabled (WARP_ERROR_NOT_SUPPORTED); it is told not to be supported. So
+ * copies go by way of the host, and are right again. Scopes that keep such access enabled are over with that: their ends
+ * change nothing. Access that other libraries enable again, or to pools of theirs, is not watched; queries tell of it, it can
+ * be disabled, and another test disables it.
+ *
+ * Every failure on the way is an error, with 0 in `out` and nothing changed: an answer was measured. Copies that never end are
+ * one: after 10 seconds WARP_ERROR_BUSY, and then the access, which a copy under way must not lose, and the memory stay as they
+ * are until the copies have ended and a test or warp_shutdown() finds that.
+ *
+ * @param target  the device that owns the memory; NULL for the default.
+ * @param peer  the device that touches it; NULL for the default.
+ * @param out  1 when everything arrived, else 0. 1 without a test for a device and itself, and for two contexts of one GPU; 0
+ *     without a test for a pair that failed before.
+ * @return WARP_ERROR_INVALID_ARGUMENT with the CPU on either side; WARP_ERROR_NOT_SUPPORTED for GPUs that cannot be peers;
+ *     WARP_ERROR_PEER_LIMIT when access is not enabled and cannot be, since one of the two has as many peers as it can have;
+ *     WARP_ERROR_BUSY when an open scope keeps it disabled, when other code disables it meanwhile, or when copies do not end;
+ *     WARP_ERROR_INVALID_HANDLE, WARP_ERROR_DEVICE_LOST, WARP_ERROR_OUT_OF_MEMORY, WARP_ERROR_FORKED in a forked child,
+ *     WARP_ERROR_DRIVER.
+ */
+warp_status warp_peer_access_verify(warp_device *target, warp_device *peer, uint8_t *out);
 
 /**
  * Keeps peer access enabled, or disabled, until the scope ends; then what was before is so again. Unlike other scopes it is
@@ -1532,7 +1567,8 @@ warp_status warp_scope_begin_peer_access(warp_device *target,
 
 /**
  * Whether the peer could be given access to the target's pools; says nothing about whether it has it. The target must have
- * pools, and the two be such as could be peers. 1 for a device and itself when it has pools; 0 with the CPU on either side.
+ * pools, and the two be such as could be peers, and not have failed warp_peer_access_verify(). 1 for a device and itself when
+ * it has pools; 0 with the CPU on either side.
  *
  * @param target  the device that owns the memory; NULL for the default.
  * @param peer  the device that would touch it; NULL for the default.
@@ -1568,7 +1604,7 @@ warp_status warp_mempool_access_query_enabled(const warp_device *target,
  * @param peer  the device that touches it; NULL for the default.
  * @param enabled  nonzero to enable, 0 to disable.
  * @return WARP_ERROR_INVALID_ARGUMENT to enable with the CPU on either side; WARP_ERROR_NOT_SUPPORTED to enable when the target
- *     has no pools, or for GPUs that cannot be peers; WARP_ERROR_BUSY when an open scope keeps the opposite;
+ *     has no pools, or for GPUs that cannot be peers or failed warp_peer_access_verify(); WARP_ERROR_BUSY when an open scope keeps the opposite;
  *     WARP_ERROR_DEVICE_LOST, WARP_ERROR_FORKED in a forked child, WARP_ERROR_DRIVER. All is as before then.
  */
 warp_status warp_mempool_access_set_enabled(warp_device *target, warp_device *peer, uint8_t enabled);

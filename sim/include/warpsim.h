@@ -32,7 +32,8 @@ extern "C" {
  * Changes, applied from left to right:
  *   gpus=N                 as many GPUs, further ones like the last
  *   peers=0|1              no or all pairs can be peers
- *   peer.A.B=0|1|broken    A can (not) be allowed to touch memory of B; broken: direct copies lose their data silently
+ *   peer.A.B=0|1|broken    A can (not) be allowed to touch memory of B; broken: what copies, fills and kernels of A do there
+ *                          directly is lost silently, and kernels read ones. B's own way to memory of A is another matter.
  *   peer_limit=N           peer connections a GPU can have (8)
  *   driver=13000           driver version; entry points that are newer are missing
  *   missing=NAME+NAME      entry points this driver does not have (see warpsim_symbol)

@@ -435,6 +435,14 @@ impl World {
         }
     }
 
+    /// Whether what kernels, copies and fills under `context` do to the block is lost on the way. Memory of the host is on no
+    /// link between GPUs, and managed memory comes to whoever touches it.
+    pub fn is_link_broken(&self, block: &Block, context: u64) -> bool {
+        let Some(accessing) = self.contexts.get(context) else { return false };
+        let on_gpu = matches!(block.place, Place::Store { .. });
+        on_gpu && self.topology.broken.contains(&(accessing.device, block.device))
+    }
+
     /// The contents behind a device address where no block lives, as a late access would find them.
     pub fn place_of_dead(&self, address: u64) -> Option<Place> {
         let mut spaces = self.devices.iter().flat_map(|device| [&device.space, &device.pool_space]);

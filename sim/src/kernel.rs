@@ -47,6 +47,8 @@ struct Met {
     writable: bool,
     /// It was noted that it was read, and that it was written.
     noted: [bool; 2],
+    /// Behind a link that loses data.
+    lost: bool,
 }
 
 /// The memory of the machine, as a kernel in a context meets it.
@@ -129,6 +131,7 @@ impl Seen<'_> {
             id: block.id,
             writable,
             noted: [false; 2],
+            lost: world.is_link_broken(block, self.context),
         };
         if let Some((base, len)) = world.closed_pages(block)
             && !self.opened.contains(&(base, len))
@@ -137,6 +140,11 @@ impl Seen<'_> {
             self.opened.push((base, len));
         }
         Ok(Some(met))
+    }
+
+    /// Whether what was found last is behind a link that loses data.
+    fn is_lost(&self) -> bool {
+        self.met[0].is_some_and(|met| met.lost)
     }
 
     fn pageable(&self) -> bool {
@@ -163,6 +171,8 @@ fn through_kernel(address: u64, buffer: *mut u8, bytes: usize, write: bool) -> R
 impl Memory for Seen<'_> {
     fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), Stop> {
         match self.find(address, to.len(), false)? {
+            // Nobody answers on the bus.
+            Some(_) if self.is_lost() => to.fill(0xFF),
             Some(place) => self.world.read(place, to),
             None => through_kernel(address, to.as_mut_ptr(), to.len(), false)?,
         }
@@ -171,6 +181,7 @@ impl Memory for Seen<'_> {
 
     fn write(&mut self, address: u64, from: &[u8]) -> Result<(), Stop> {
         match self.find(address, from.len(), true)? {
+            Some(_) if self.is_lost() => {}
             Some(place) => self.world.write(place, from),
             None => through_kernel(address, from.as_ptr().cast_mut(), from.len(), true)?,
         }

@@ -46,7 +46,7 @@ pub struct Topology {
     pub gpus: Vec<Gpu>,
     /// `peers[a][b]`: kernels on `a` can be allowed to touch the memory of `b`.
     pub peers: Vec<Vec<bool>>,
-    /// Pairs whose direct copies lose their data without a word, as on hosts with a broken link.
+    /// `(a, b)`: what `a` does directly to the memory of `b` is lost without a word, as on hosts with a broken link.
     pub broken: BTreeSet<(usize, usize)>,
     /// Peer connections a device can have at a time.
     pub peer_limit: usize,

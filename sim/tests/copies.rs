@@ -99,6 +99,27 @@ fn a_broken_link_loses_direct_copies_without_a_word() {
 }
 
 #[test]
+fn a_link_is_broken_for_the_one_that_goes_over_it() {
+    let sim = Sim::start("h200x2,peer.1.0=broken");
+    let zero = sim.enter(0);
+    let there = sim.alloc(4);
+    ok(cuMemsetD8_v2(there, 1, 4));
+    let one = sim.enter(1);
+    let here = sim.alloc(4);
+    ok(cuMemsetD8_v2(here, 9, 4));
+    ok(cuCtxEnablePeerAccess(zero, 0));
+    ok(cuMemcpyDtoD_v2(there, here, 4));
+    ok(cuMemsetD8_v2(there, 7, 4));
+    assert_eq!(sim.read(there, 4), [1; 4], "neither copies nor fills of the one arrive");
+    sim.enter(0);
+    ok(cuCtxEnablePeerAccess(one, 0));
+    ok(cuMemcpyDtoD_v2(here, there, 4));
+    assert_eq!(sim.read(here, 4), [1; 4], "those of the other do");
+    ok(cuMemsetD8_v2(here, 3, 4));
+    assert_eq!(sim.read(here, 4), [3; 4]);
+}
+
+#[test]
 fn pageable_memory_is_device_memory_where_the_gpu_shares_page_tables() {
     let mut data = [1_u8; 64];
     {

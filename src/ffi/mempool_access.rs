@@ -17,7 +17,8 @@ use crate::peer::{self, Memory};
 use crate::scope;
 
 /// Whether the peer could be given access to the target's pools; says nothing about whether it has it. The target must have
-/// pools, and the two be such as could be peers. 1 for a device and itself when it has pools; 0 with the CPU on either side.
+/// pools, and the two be such as could be peers, and not have failed warp_peer_access_verify(). 1 for a device and itself when
+/// it has pools; 0 with the CPU on either side.
 ///
 /// @param target  the device that owns the memory; NULL for the default.
 /// @param peer  the device that would touch it; NULL for the default.
@@ -69,7 +70,7 @@ pub unsafe extern "C" fn warp_mempool_access_query_enabled(
 /// @param peer  the device that touches it; NULL for the default.
 /// @param enabled  nonzero to enable, 0 to disable.
 /// @return WARP_ERROR_INVALID_ARGUMENT to enable with the CPU on either side; WARP_ERROR_NOT_SUPPORTED to enable when the target
-///     has no pools, or for GPUs that cannot be peers; WARP_ERROR_BUSY when an open scope keeps the opposite;
+///     has no pools, or for GPUs that cannot be peers or failed warp_peer_access_verify(); WARP_ERROR_BUSY when an open scope keeps the opposite;
 ///     WARP_ERROR_DEVICE_LOST, WARP_ERROR_FORKED in a forked child, WARP_ERROR_DRIVER. All is as before then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_mempool_access_set_enabled(

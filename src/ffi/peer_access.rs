@@ -66,7 +66,7 @@ pub(super) fn set_for_all(
         let given = (0..count).map(|i| unsafe { peers.add(i).read_unaligned() });
         given.map(|peer| found_device(peer)).collect::<Result<Vec<_>>>()?
     } else if count == 0 {
-        let mut others = peer::others_of(target)?;
+        let mut others = peer::others_of(target, enabled)?;
         // Of a target that has none, it is said why.
         if enabled && (!target.is_cuda() || !memory.is_plain() && !target.facts().memory_pools) {
             others.push(target);
@@ -79,7 +79,7 @@ pub(super) fn set_for_all(
 }
 
 /// Whether the peer could be given access to the target's memory; says nothing about whether it has it. 1 for a device and
-/// itself, and for two contexts of one GPU; 0 with the CPU on either side.
+/// itself, and for two contexts of one GPU; 0 with the CPU on either side, and for a pair that failed warp_peer_access_verify().
 ///
 /// @param target  the device that owns the memory; NULL for the default.
 /// @param peer  the device that would touch it; NULL for the default.
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn warp_peer_access_query_enabled(
 /// @param peer  the device that touches it; NULL for the default.
 /// @param enabled  nonzero to enable, 0 to disable.
 /// @return WARP_ERROR_INVALID_ARGUMENT to enable with the CPU on either side; WARP_ERROR_NOT_SUPPORTED to enable for GPUs that
-///     cannot be peers, or for two contexts of one GPU, which the driver refuses; WARP_ERROR_PEER_LIMIT when one of the two has
+///     cannot be peers or failed warp_peer_access_verify(), or for two contexts of one GPU, which the driver refuses; WARP_ERROR_PEER_LIMIT when one of the two has
 ///     as many peers as it can have; WARP_ERROR_BUSY when an open scope keeps the opposite; WARP_ERROR_DEVICE_LOST,
 ///     WARP_ERROR_OUT_OF_MEMORY, WARP_ERROR_FORKED in a forked child, WARP_ERROR_DRIVER. All is as before then.
 #[unsafe(no_mangle)]
@@ -169,6 +169,51 @@ pub unsafe extern "C" fn warp_peer_access_set_enabled_for(
     enabled: u8,
 ) -> warp_status {
     guard(|| set_for_all(Memory::Plain, target, peers, count, enabled != 0))
+}
+
+/// Tests whether what the peer writes directly to plain memory of the target arrives there, and what it reads is right. On some
+/// machines it does not, though the driver lets the GPUs be peers: with an IOMMU in the way, in some containers and virtual
+/// machines, with some drivers. Copies then lose data without an error. Nothing calls this by itself: by default the driver is
+/// trusted. It is for one direction; the other is verified with the arguments exchanged.
+///
+/// A stream of the peer copies a pattern into memory of the target and from there back; the result is read by way of the host.
+/// For that it takes 1 MiB of the target and 2 MiB of the peer, and gives them back, which waits for work of both as warp_free()
+/// of plain memory does. It makes the contexts of both. Access is enabled meanwhile, and afterwards what it was before; to
+/// disable it waits as warp_peer_access_set_enabled() does. As long as it goes on, disabling is WARP_ERROR_BUSY for other
+/// threads. Tests go on one after another.
+///
+/// After a 0 the pair is used no more until the library is shut down: peer access and pool access of the two GPUs in this
+/// direction, in all their contexts and of all pools that the library knows, is disabled, after waiting for work as
+/// warp_peer_access_set_enabled() does, and cannot be enabled (WARP_ERROR_NOT_SUPPORTED); it is told not to be supported. So
+/// copies go by way of the host, and are right again. Scopes that keep such access enabled are over with that: their ends
+/// change nothing. Access that other libraries enable again, or to pools of theirs, is not watched; queries tell of it, it can
+/// be disabled, and another test disables it.
+///
+/// Every failure on the way is an error, with 0 in `out` and nothing changed: an answer was measured. Copies that never end are
+/// one: after 10 seconds WARP_ERROR_BUSY, and then the access, which a copy under way must not lose, and the memory stay as they
+/// are until the copies have ended and a test or warp_shutdown() finds that.
+///
+/// @param target  the device that owns the memory; NULL for the default.
+/// @param peer  the device that touches it; NULL for the default.
+/// @param out  1 when everything arrived, else 0. 1 without a test for a device and itself, and for two contexts of one GPU; 0
+///     without a test for a pair that failed before.
+/// @return WARP_ERROR_INVALID_ARGUMENT with the CPU on either side; WARP_ERROR_NOT_SUPPORTED for GPUs that cannot be peers;
+///     WARP_ERROR_PEER_LIMIT when access is not enabled and cannot be, since one of the two has as many peers as it can have;
+///     WARP_ERROR_BUSY when an open scope keeps it disabled, when other code disables it meanwhile, or when copies do not end;
+///     WARP_ERROR_INVALID_HANDLE, WARP_ERROR_DEVICE_LOST, WARP_ERROR_OUT_OF_MEMORY, WARP_ERROR_FORKED in a forked child,
+///     WARP_ERROR_DRIVER.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_peer_access_verify(
+    target: *mut warp_device,
+    peer: *mut warp_device,
+    out: *mut u8,
+) -> warp_status {
+    guard(|| {
+        let out = self::out(out, "out")?;
+        let (target, peer) = pair(target, peer)?;
+        out.put(u8::from(peer::verify(target, peer)?));
+        Ok(())
+    })
 }
 
 /// Keeps peer access enabled, or disabled, until the scope ends; then what was before is so again. Unlike other scopes it is

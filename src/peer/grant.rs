@@ -1,7 +1,7 @@
 //! One permission that can be given and taken: a context's to the plain memory of another, or a GPU's to a pool.
 
 use super::plain::Existing;
-use super::{is_enabled, supports};
+use super::{can_be_peers, capability, is_enabled};
 use crate::device::{self, Device};
 use crate::driver::{Driver, Failure};
 use crate::error::{Error, Result, Status, error, fail};
@@ -25,6 +25,18 @@ impl Memory<'_> {
     fn name(self) -> &'static str {
         if self.is_plain() { "peer access" } else { "pool access" }
     }
+}
+
+fn refuse_failed(target: &Device, peer: &Device) -> Result<()> {
+    if capability::has_failed(target, peer) {
+        fail!(
+            NotSupported,
+            "\"{}\" is given no access to memory of \"{}\": the verification failed, what it writes there over the direct path does not arrive (warp_peer_access_verify); copies between them go by way of the host and work without it",
+            peer.alias(),
+            target.alias()
+        );
+    }
+    Ok(())
 }
 
 #[derive(Clone)]
@@ -85,7 +97,7 @@ impl Grant {
         }
         let driver = target.require_cuda(memory.name())?;
         peer.require_cuda(memory.name())?;
-        if !supports(driver, target, peer)? {
+        if !can_be_peers(driver, target, peer)? {
             if !enabled {
                 return Ok(None);
             }
@@ -96,12 +108,42 @@ impl Grant {
                 target.alias()
             );
         }
+        if enabled {
+            refuse_failed(target, peer)?;
+        }
         let pool = match memory {
             Memory::Plain => None,
             Memory::InUse => Some(pool::enter_current(target)?.keep()),
             Memory::Pool(pool) => Some(pool.keep()),
         };
         Ok(Some((driver, Grant { target, peer, pool })))
+    }
+
+    /// All permissions that the peer's GPU may have from the library for memory of the target's, in whichever contexts.
+    pub fn all_between(target: &'static Device, peer: &'static Device) -> Result<Vec<Grant>> {
+        let of_gpu = |gpu: &'static Device| {
+            device::all().into_iter().filter(|device| device.is_cuda() && device.ordinal() == gpu.ordinal())
+        };
+        let mut grants = Vec::new();
+        for target in of_gpu(target) {
+            grants.extend(of_gpu(peer).map(|peer| Grant { target, peer, pool: None }));
+        }
+        if target.facts().memory_pools {
+            // What allocations name is known from now on.
+            drop(pool::enter_current(target)?);
+            grants.extend(pool::all_on(target).map(|pool| Grant { target, peer, pool: Some(pool) }));
+        }
+        Ok(grants)
+    }
+
+    /// Whether it is of that GPU's memory to that other GPU.
+    pub fn is_between(&self, target: &Device, peer: &Device) -> bool {
+        self.target.ordinal() == target.ordinal() && self.peer.ordinal() == peer.ordinal()
+    }
+
+    /// An error when it would go over a path that a verification found to lose data.
+    pub fn refuse_failed(&self) -> Result<()> {
+        refuse_failed(self.target, self.peer)
     }
 
     /// What it is, for messages.

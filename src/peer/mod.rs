@@ -9,20 +9,28 @@ mod plain;
 mod scopes;
 mod set;
 mod snapshot;
+mod verify;
 
 pub use grant::Memory;
 pub use plain::is_address_reached;
 pub use scopes::{begin, dismantle, end};
 pub use set::{others_of, set};
 pub use snapshot::{Snapshot, snapshot};
+pub use verify::verify;
 
 use crate::device::{self, Device};
 use crate::driver::Driver;
 use crate::error::Result;
 use crate::{pool, runtime};
 
-/// Whether the peer could be given access to the target's plain memory. Legal in captures.
+/// Whether the peer could be given access to the target's plain memory: the driver says so, and no verification failed. Legal
+/// in captures.
 pub fn supports(driver: &Driver, target: &Device, peer: &Device) -> Result<bool> {
+    Ok(can_be_peers(driver, target, peer)? && !capability::has_failed(target, peer))
+}
+
+/// What the driver says of the pair, which other code goes by whatever a verification found.
+fn can_be_peers(driver: &Driver, target: &Device, peer: &Device) -> Result<bool> {
     if !target.is_cuda() || !peer.is_cuda() {
         return Ok(false);
     }
@@ -67,7 +75,7 @@ fn ask_plain(driver: &Driver, target: &Device, peer: &Device, make: bool) -> Res
     if std::ptr::eq(target, peer) {
         return Ok(Some(target.is_cuda()));
     }
-    if !supports(driver, target, peer)? {
+    if !can_be_peers(driver, target, peer)? {
         return Ok(Some(false));
     }
     plain::is_enabled(driver, target, peer, make)
@@ -83,7 +91,7 @@ pub fn reaches(driver: &Driver, memory: Memory<'_>, target: &Device, peer: &Devi
     if memory.is_plain() {
         return is_enabled(driver, target, peer);
     }
-    if !can_be_enabled(driver, memory, target, peer)? {
+    if !target.facts().memory_pools || !can_be_peers(driver, target, peer)? {
         return Ok(false);
     }
     // The owner's access cannot be taken away, and need not be asked for.

@@ -1,10 +1,12 @@
 //! Scopes that keep a permission given, or taken, in the whole process. Those that want the same are one: the first remembers
-//! what it found, the last puts that back. None that wants the opposite begins meanwhile, nor is the opposite set.
+//! what it found, the last puts that back. None that wants the opposite begins meanwhile, nor is the opposite set. A test of a
+//! path is such a scope as well, and of a path that fails it no scope is left.
 
-use super::capability;
 use super::grant::{Grant, Memory};
 use super::set::get_ready;
+use super::{capability, verify};
 use crate::device::Device;
+use crate::driver::Driver;
 use crate::error::{Result, fail};
 use crate::{log, runtime};
 use parking_lot::Mutex;
@@ -18,13 +20,38 @@ struct Held {
     scopes: Vec<u64>,
 }
 
+/// Tests have the upper half of the numbers.
+const TESTS: u64 = 1 << 63;
+
+/// The number of the test that comes so many after the first.
+pub fn number_of_test(count: u64) -> u64 {
+    TESTS | count
+}
+
+impl Held {
+    /// Whether nobody but tests keeps it so.
+    fn is_for_tests(&self) -> bool {
+        self.scopes.iter().all(|number| number & TESTS != 0)
+    }
+}
+
 /// Held while a permission is changed, so that what a scope finds is nothing passing. The driver is called meanwhile; nothing
 /// is waited for. A forked child does not come here.
 static HELD: Mutex<Vec<Held>> = Mutex::new(Vec::new());
 
 fn check(held: &[Held], grants: &[Grant], enabled: bool) -> Result<()> {
+    if enabled {
+        grants.iter().try_for_each(Grant::refuse_failed)?;
+    }
     let opposite = |grant: &Grant| held.iter().find(|held| held.grant == *grant && held.wanted != enabled);
     if let Some(held) = grants.iter().find_map(opposite) {
+        if held.is_for_tests() {
+            fail!(
+                Busy,
+                "{} is being verified by another call and stays enabled until that is over; try again then",
+                held.grant.describe()
+            );
+        }
         fail!(
             Busy,
             "{} is kept {} by open scopes ({}); end those first",
@@ -45,9 +72,36 @@ pub fn refuse_opposite(grants: &[Grant], enabled: bool) -> Result<()> {
 pub fn change(grants: &[Grant], enabled: bool, change: impl FnOnce() -> Result<()>) -> Result<()> {
     // Messages come when the lock is free: their receiver may come here.
     log::after(|| {
-        let held = HELD.lock();
+        let mut held = HELD.lock();
         check(&held, grants, enabled)?;
-        change()
+        change()?;
+        // What was set while a test went on is what is so after it.
+        for held in held.iter_mut().filter(|held| held.is_for_tests() && grants.contains(&held.grant)) {
+            held.found = enabled;
+        }
+        Ok(())
+    })
+}
+
+/// Takes everything that the peer's GPU may touch of the target's, for good: scopes that kept it are over, and no other finds
+/// that it was given. `take` takes all of it or fails, and then nothing has changed.
+pub fn close(target: &Device, peer: &Device, take: impl FnOnce() -> Result<()>) -> Result<()> {
+    log::after(|| {
+        // What they kept is let go of when the lock is free.
+        let mut over = Vec::new();
+        let mut held = HELD.lock();
+        take()?;
+        capability::note_failure(target, peer);
+        for mut each in std::mem::take(&mut *held) {
+            if each.wanted && each.grant.is_between(target, peer) {
+                over.push(each);
+                continue;
+            }
+            each.found &= !each.grant.is_between(target, peer);
+            held.push(each);
+        }
+        drop(held);
+        Ok(())
     })
 }
 
@@ -60,23 +114,42 @@ pub fn begin(
     enabled: bool,
 ) -> Result<()> {
     let Some((driver, grant)) = Grant::of(memory, target, peer, enabled)? else { return Ok(()) };
-    let grants = std::slice::from_ref(&grant);
+    keep(number, driver, &grant, enabled).map(drop)
+}
+
+/// Keeps a permission as it is wanted until the end of that number. Whether it is given when the last of those is over.
+pub fn keep(number: u64, driver: &'static Driver, grant: &Grant, enabled: bool) -> Result<bool> {
+    let grants = std::slice::from_ref(grant);
     refuse_opposite(grants, enabled)?;
     get_ready(driver, grants, enabled)?;
     log::after(|| {
         let mut held = HELD.lock();
         check(&held, grants, enabled)?;
-        if let Some(same) = held.iter_mut().find(|held| held.grant == grant) {
+        if let Some(same) = held.iter_mut().find(|held| held.grant == *grant) {
             // Other code may have changed it meanwhile.
             grant.put(driver, enabled)?;
             same.scopes.push(number);
-            return Ok(());
+            return Ok(same.found);
         }
         let found = grant.is_given(driver)?;
         grant.put(driver, enabled)?;
         held.push(Held { grant: grant.clone(), wanted: enabled, found, scopes: vec![number] });
-        Ok(())
+        Ok(found)
     })
+}
+
+/// Lets go of the permission as it is.
+pub fn leave(number: u64) {
+    let mut over = None;
+    let mut held = HELD.lock();
+    if let Some(at) = held.iter().position(|held| held.scopes.contains(&number)) {
+        held[at].scopes.retain(|open| *open != number);
+        if held[at].scopes.is_empty() {
+            over = Some(held.swap_remove(at));
+        }
+    }
+    drop(held);
+    drop(over);
 }
 
 /// Ends the scope of that number; nothing to do when it kept nothing, or was ended by a shutdown. It is over also when what
@@ -136,6 +209,9 @@ impl Held {
 
 /// At shutdown: what scopes that nobody ended have changed is as it was before.
 pub fn dismantle() {
+    if !runtime::is_forked() {
+        verify::dismantle();
+    }
     capability::forget();
     if runtime::is_forked() {
         return;

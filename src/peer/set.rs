@@ -1,7 +1,7 @@
 //! Giving and taking access.
 
 use super::grant::{Grant, Memory};
-use super::{scopes, supports};
+use super::{can_be_peers, scopes, supports};
 use crate::device::{self, Device};
 use crate::driver::Driver;
 use crate::error::{Error, Result};
@@ -29,15 +29,18 @@ pub fn set(
     scopes::change(&grants, enabled, || put_all(driver, &grants, enabled))
 }
 
-/// Every other GPU that can be a peer of the target.
-pub fn others_of(target: &'static Device) -> Result<Vec<&'static Device>> {
+/// Every other GPU that can be a peer of the target; to take access, also one whose verification failed: other code may have
+/// given it.
+pub fn others_of(target: &'static Device, enabled: bool) -> Result<Vec<&'static Device>> {
     let mut others = Vec::new();
     if !target.is_cuda() {
         return Ok(others);
     }
     let driver = target.require_cuda("access")?;
     for device in device::all() {
-        if device.is_primary() && device.ordinal() != target.ordinal() && supports(driver, target, device)? {
+        let is_other = device.is_primary() && device.ordinal() != target.ordinal();
+        let can = if enabled { supports } else { can_be_peers };
+        if is_other && can(driver, target, device)? {
             others.push(device);
         }
     }
@@ -59,7 +62,8 @@ pub fn get_ready(driver: &'static Driver, grants: &[Grant], enabled: bool) -> Re
     })
 }
 
-fn put_all(driver: &'static Driver, grants: &[Grant], enabled: bool) -> Result<()> {
+/// Gives or takes each of them, or none.
+pub fn put_all(driver: &'static Driver, grants: &[Grant], enabled: bool) -> Result<()> {
     let mut changed: Vec<&Grant> = Vec::new();
     for grant in grants {
         match grant.put(driver, enabled) {

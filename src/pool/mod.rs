@@ -16,7 +16,7 @@ mod table;
 pub use choice::{enter_current, enter_in_use, forget_device, get, in_use, own_in_use, use_pool};
 pub use lives::{Form, create, dismantle, enter, mend_in_child, release, wrap};
 pub use memory::{trim_all, usage};
-pub use table::of_record;
+pub use table::{all_on, of_record};
 
 pub use crate::driver::{PoolMemory, RawPool};
 

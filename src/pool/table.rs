@@ -1,6 +1,6 @@
 //! Every pool of the process by its slot. Looked at without a lock; pools come in under one.
 
-use super::Pool;
+use super::{Kept, Pool};
 use crate::device::Device;
 use crate::driver::RawPool;
 use crate::error::{Result, fail};
@@ -39,6 +39,11 @@ pub fn of_record(slot: u32) -> Option<&'static Pool> {
 
 fn all() -> impl Iterator<Item = &'static Pool> {
     (1..=COUNT.load(Ordering::Acquire)).filter_map(of_record)
+}
+
+/// The pools of the device's GPU that are not over, kept.
+pub fn all_on(device: &'static Device) -> impl Iterator<Item = Kept> {
+    all().filter_map(Pool::keep).filter(|pool| pool.is_on(device))
 }
 
 /// After a fork, in the child.

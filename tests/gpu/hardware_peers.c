@@ -1,6 +1,6 @@
 /*
  * hardware_peers.c: access between two GPUs as a real driver has it: what is told is what copies meet, captures go on, and access
- * that is taken under a running copy waits for it. One GPU has nothing to show.
+ * that is taken under a running copy waits for it, and what is written directly arrives. One GPU has nothing to show.
  *
  * topology: h200x2
  */
@@ -165,6 +165,56 @@ TEST(captures_go_on)
             CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
             CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
         }
+    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+}
+
+static void *verify_both(void *unused)
+{
+    int way;
+    (void)unused;
+    for (way = 0; way < 2; ++way) {
+        uint8_t arrives = 9;
+        CHECK_STATUS(warp_peer_access_verify(way ? two : one, way ? one : two, &arrives), WARP_SUCCESS);
+        CHECK_EQ_U64(arrives, 1);
+    }
+    return NULL;
+}
+
+TEST(what_is_written_directly_arrives)
+{
+    /* PA-06, on a machine that is as it should be. */
+    int on, which;
+    void *before = NULL, *after = NULL;
+    if (!start_two())
+        SKIP("needs two GPUs");
+    GET_CURRENT(&before);
+    for (on = 0; on < 4; ++on) {
+        CHECK_STATUS(warp_peer_access_set_enabled(one, two, on & 1), WARP_SUCCESS);
+        CHECK_STATUS(warp_peer_access_set_enabled(two, one, on >> 1), WARP_SUCCESS);
+        verify_both(NULL);
+        CHECK_EQ_I64(peer(one, two), on & 1);
+        CHECK_EQ_I64(peer(two, one), on >> 1);
+    }
+    CHECK_STATUS(warp_peer_access_set_enabled(one, two, 0), WARP_SUCCESS);
+    CHECK_STATUS(warp_peer_access_set_enabled(two, one, 0), WARP_SUCCESS);
+    /* Beside captures of this thread and of another. */
+    for (which = 0; which < 4; ++which) {
+        warp_stream *stream = new_stream(which & 1 ? two : one, which & 2 ? 0 : WARP_STREAM_NON_BLOCKING);
+        warp_graph *graph = NULL;
+        pthread_t other;
+        int status = -1;
+        CHECK_STATUS(warp_capture_begin(stream, WARP_CAPTURE_GLOBAL), WARP_SUCCESS);
+        verify_both(NULL);
+        REQUIRE(pthread_create(&other, NULL, verify_both, NULL) == 0);
+        pthread_join(other, NULL);
+        CHECK_EQ_I64(IS_CAPTURING(native(stream), &status), SUCCESS);
+        CHECK_EQ_I64(status, CAPTURE_ACTIVE);
+        CHECK_STATUS(warp_capture_end(stream, &graph), WARP_SUCCESS);
+        CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
+        CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
+    }
+    GET_CURRENT(&after);
+    CHECK_EQ_PTR(after, before);
     CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
 }
 

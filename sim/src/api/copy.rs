@@ -83,28 +83,26 @@ pub fn operand(
     Ok(operand)
 }
 
-/// Whether the copy goes over a direct link that loses data.
-fn is_lost(session: &Session, context: u64, copy: &Copy) -> bool {
-    let block = |operand: &Operand| operand.block.and_then(|(base, _)| session.blocks.at(base));
-    let (Some(to), Some(from)) = (block(&copy.to), block(&copy.from)) else { return false };
-    let pair = |a, b| session.topology.broken.contains(&(a, b));
-    let broken = pair(to.device, from.device) || pair(from.device, to.device);
-    broken
-        && !to.on_host()
-        && !from.on_host()
-        && session.accessible(to, context)
-        && session.accessible(from, context)
+/// Whether work in the context goes to one of the operands over a direct link that loses data. What it may not touch the
+/// driver stages, and between a GPU and the host goes no link of this kind.
+pub fn is_lost(session: &Session, context: u64, operands: &[&Operand]) -> bool {
+    if session.topology.broken.is_empty() {
+        return false;
+    }
+    let block = |operand: &&Operand| operand.block.and_then(|(base, _)| session.blocks.at(base));
+    let blocks: Vec<_> = operands.iter().filter_map(block).collect();
+    blocks.len() == operands.len()
+        && blocks.iter().all(|block| !block.on_host() && session.accessible(block, context))
+        && blocks.iter().any(|block| session.is_link_broken(block, context))
 }
 
 fn submit(session: &mut Session, target: &Target, order: Order, mut copy: Copy) {
     let number = target.number;
-    if !session.topology.broken.is_empty() && is_lost(session, target.context, &copy) {
-        session.submit(number, Vec::new(), Work::Nothing);
-        return;
-    }
+    let lost = is_lost(session, target.context, &[&copy.to, &copy.from]);
+    let work = |copy| if lost { Work::Nothing } else { Work::Copy(Box::new(copy)) };
     if target.captured {
         // Memory of the program is read and written when the graph runs.
-        session.submit(number, Vec::new(), Work::Copy(Box::new(copy)));
+        session.submit(number, Vec::new(), work(copy));
         return;
     }
     let back_to_program = copy.to.pageable();
@@ -115,7 +113,7 @@ fn submit(session: &mut Session, target: &Target, order: Order, mut copy: Copy) 
     {
         copy.from.stage(span as usize);
     }
-    session.submit(number, Vec::new(), Work::Copy(Box::new(copy)));
+    session.submit(number, Vec::new(), work(copy));
     // A copy to pageable memory, as one without a stream, is done when the call comes back.
     if order == Order::Synchronous || back_to_program {
         let end = session.end_of(number);

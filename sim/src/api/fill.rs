@@ -1,5 +1,5 @@
 //! Fills: one, two or four bytes repeated over a line or over rows.
-use super::copy::{Order, Side, Target, operand, target_for};
+use super::copy::{Order, Side, Target, is_lost, operand, target_for};
 use crate::call::{Entry, Session, call};
 use crate::codes::{self, Code};
 use crate::work::{Fill, Layout, Shape, Work};
@@ -59,7 +59,9 @@ fn submit(session: &mut Session, pattern: &[u8], asked: &Asked) -> Result<(), Co
     let width = asked.width.checked_mul(pattern.len()).ok_or(codes::INVALID_VALUE)?;
     let rows = Rows { to: asked.to, pitch: asked.pitch, width, height: asked.height, pattern };
     for piece in describe(session, &rows, &target)? {
-        session.submit(target.number, Vec::new(), Work::Fill(Box::new(piece)));
+        let lost = is_lost(session, target.context, &[&piece.to]);
+        let work = if lost { Work::Nothing } else { Work::Fill(Box::new(piece)) };
+        session.submit(target.number, Vec::new(), work);
     }
     if asked.order == Order::Synchronous {
         let end = session.end_of(target.number);
