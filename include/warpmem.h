@@ -2524,7 +2524,7 @@ typedef int32_t warp_access_reason;
 #define WARP_ACCESS_REASON_NOT_MAPPED 109
 /** A graph's memory, whose pool did not give the device access when it was captured. */
 #define WARP_ACCESS_REASON_NO_GRAPH_ACCESS 110
-/** Memory of another process, which peer access does not lead to. */
+/** Memory of another process, or of a context that is no device here, which peer access does not lead to. */
 #define WARP_ACCESS_REASON_OTHER_PROCESS 111
 /** Only of a launch check in strict mode: it is not the launch device's. */
 #define WARP_ACCESS_REASON_NOT_ON_LAUNCH_DEVICE 112
@@ -2554,9 +2554,9 @@ typedef struct warp_access_info {
 } warp_access_info;
 
 /**
- * Whether code on a device may touch an array's memory, that of a view being its array's. On the array's own device the
- * answer is a few nanoseconds away, and whether the memory is still there is not looked at; else as
- * warp_access_get_status(). Any thread.
+ * Whether code on a device may touch an array's memory, that of a view being its array's. As warp_access_get_status(), but
+ * made to be asked often: whether the contexts are still there is not asked, and on the array's own device, where the answer is
+ * a few nanoseconds away, neither whether the memory is. Any thread.
  *
  * @param device  the device; NULL for the default.
  * @param array  the array.
@@ -2579,7 +2579,7 @@ warp_status warp_access_can(const warp_device *device, const warp_array *array, 
 warp_status warp_access_get_status(const warp_device *device, const warp_array *array, warp_access_info *out);
 
 /**
- * As warp_access_can(), for any address.
+ * As warp_access_can(), for any address. Whether the context of the device's own memory is still there is not looked at.
  *
  * @param device  the device; NULL for the default.
  * @param ptr  an address anywhere in the memory; for NULL the answer is 1.
@@ -2590,7 +2590,8 @@ warp_status warp_access_can_pointer(const warp_device *device, const void *ptr, 
 
 /**
  * As warp_access_get_status(), for any address. Ordinary memory of the program, which neither the library nor the driver
- * knows, cannot be verified: it looks like what was freed, or never was memory.
+ * knows, cannot be verified: it looks like what was freed, or never was memory. Nor can what only the driver knows in a forked
+ * child. Whether the context of the device's own memory is still there is not looked at.
  *
  * @param device  the device; NULL for the default.
  * @param ptr  an address anywhere in the memory; NULL is accessible.
@@ -2754,8 +2755,8 @@ warp_status warp_launch_get_mode(warp_launch_mode *out);
  *     may be NULL. After other failures it is zero.
  * @return WARP_ERROR_ACCESS_DENIED when the launch is to be left, with the first of the worst arguments in the message;
  *     WARP_ERROR_INVALID_HANDLE, WARP_ERROR_DEVICE_LOST, WARP_ERROR_UNKNOWN_POINTER for an argument as
- *     warp_access_get_status(); WARP_ERROR_INVALID_ARGUMENT for an unknown kind or mode, a stride that is too small, structs
- *     that nest deeper than 16, or more than 2^20 arguments and members.
+ *     warp_access_get_status(); WARP_ERROR_INVALID_ARGUMENT for an unknown kind or mode, a stride that is too small or above
+ *     65,536, structs that nest deeper than 16, or more than 2^20 arguments and members.
  */
 warp_status warp_launch_check(const warp_device *device,
                               const char *kernel,

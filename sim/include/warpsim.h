@@ -39,6 +39,7 @@ extern "C" {
  *   init_code=CODE         what cuInit answers, a number or a name such as STUB_LIBRARY
  *   pinned_limit=SIZE      page-locked memory in all (1 TiB)
  *   dead_stream=crash|error   what a call with a destroyed stream does
+ *   fault=process|context  whose calls fail after a kernel's fault: all, as with the real driver, or those of its context
  *   fresh=BYTE             what memory holds before it is written (0xCD)
  * For all GPUs, or for one with gpuN. in front:
  *   memory=SIZE  name=TEXT  and every device attribute by its driver name in lower case, by its number, or one of
@@ -103,7 +104,7 @@ void warpsim_release_all(void);
 
 /* Whether a call that waits releases the holds it waits for (the default), or waits for another thread to do so. Calls
  * that wait: every synchronise, copies and fills without a stream, copies to pageable memory, plain frees of device,
- * managed and page-locked memory. */
+ * managed and page-locked memory, the end of a module. */
 void warpsim_auto_release(uint8_t on);
 
 /* ---- The schedule --------------------------------------------------------------------------------------------------
@@ -127,6 +128,10 @@ void warpsim_schedule(uint64_t seed);
 
 /* Runs up to so many pieces of queued work, 0: all that can run. How many there were. */
 uint64_t warpsim_run(uint64_t pieces);
+
+/* Instructions that a kernel may run, all threads together, before it ends as CUDA_ERROR_LAUNCH_TIMEOUT (702); 0: the default,
+ * 2^30. */
+void warpsim_kernel_limit(uint64_t instructions);
 
 /* Whether missing order is reported as a violation, in whatever order things happened to run: a free that nothing orders
  * behind a use or the allocation, a use that nothing orders behind the allocation. What the host saw done (a synchronise, a
@@ -163,8 +168,8 @@ int warpsim_log_contains(const char *text);
 uint64_t warpsim_call_count(const char *entry);
 
 /* What is alive: blocks by kind (default, pool, pinned, registered, managed, mapping, imported, graph_block, or "*" for all
- * of them), and objects (physical, reservation, stream, event, mempool, context, graph, graph_exec, user_object). A
- * graph_block is memory that a launched graph gave and nothing has freed. A graph that is being captured counts, one that
+ * of them), and objects (physical, reservation, stream, event, mempool, context, graph, graph_exec, user_object, module; a
+ * variable of a module counts by "variable" alone). A graph_block is memory that a launched graph gave and nothing has freed. A graph that is being captured counts, one that
  * a node of another graph owns does not. */
 size_t warpsim_live_count(const char *kind);
 uint64_t warpsim_live_bytes(const char *kind);
@@ -173,7 +178,8 @@ uint64_t warpsim_live_bytes(const char *kind);
 uint64_t warpsim_device_used(int32_t device);
 
 /* What a program did that a real machine would punish later or not at all: uses of freed memory and of memory that is not
- * there yet, missing order (warpsim_order_checks, warpsim_races), uses of dead streams and events. */
+ * there yet, also by kernels, for which it is a fault as well; missing order (warpsim_order_checks, warpsim_races); uses of
+ * dead streams and events. */
 size_t warpsim_violation_count(void);
 size_t warpsim_violation_get(size_t index, char *buffer, size_t length);
 

@@ -45,6 +45,8 @@ struct Met {
     place: Place,
     id: u64,
     writable: bool,
+    /// It was noted that it was read, and that it was written.
+    noted: [bool; 2],
 }
 
 /// The memory of the machine, as a kernel in a context meets it.
@@ -79,14 +81,17 @@ impl Seen<'_> {
                 None => return Ok(None),
             },
         }
-        let Some(met) = self.met[0] else { return Err(illegal) };
+        let Some(met) = &mut self.met[0] else { return Err(illegal) };
         if write && !met.writable {
             return Err(illegal);
         }
-        let offset = address - met.base;
-        let touched = self.touched.entry((met.base, met.id)).or_default();
-        touched.add(met.place.plus(offset).position(), bytes as u64, write, self.exact);
-        Ok(Some(met.place.plus(offset)))
+        let place = met.place.plus(address - met.base);
+        if self.exact || !met.noted[usize::from(write)] {
+            met.noted[usize::from(write)] = true;
+            let touched = self.touched.entry((met.base, met.id)).or_default();
+            touched.add(place.position(), bytes as u64, write, self.exact);
+        }
+        Ok(Some(place))
     }
 
     /// As the hardware finds memory at an address: none for the program's own pageable memory where that may be touched.
@@ -117,7 +122,14 @@ impl Seen<'_> {
         }
         let access = block.access.get(&self.device).copied();
         let writable = block.kind != Kind::Mapping || access.is_some_and(|flags| flags & 2 != 0);
-        let met = Met { base: block.base, size: block.size, place: block.place, id: block.id, writable };
+        let met = Met {
+            base: block.base,
+            size: block.size,
+            place: block.place,
+            id: block.id,
+            writable,
+            noted: [false; 2],
+        };
         if let Some((base, len)) = world.closed_pages(block)
             && !self.opened.contains(&(base, len))
             && reserve::open_pages(base, len).is_ok()

@@ -5,7 +5,7 @@
 //! - `world`: the whole state, under one lock. Its rooms: `topology` and `attribute` (which machine), `context`,
 //!   `stream` (queues), `schedule` (what of them runs when), `order` (what precedes what, and what should have),
 //!   `work` (what a piece of queued work does), `event`, `capture`, `graph`, `launch` (executables of graphs),
-//!   `graph_memory`, `user_object`, `block` (live memory), `space` and `reserve` (addresses), `store` (contents), `pool`,
+//!   `graph_memory`, `user_object`, `module` and `kernel` (programs, launches), `ptx` (their interpreter), `trouble` (faults), `block` (live memory), `space` and `reserve` (addresses), `store` (contents), `pool`,
 //!   `vmm`, `managed`, `share`, `handle`.
 //! - `codes`, `symbol`: result codes, names of entry points; `record`: the call log; `fault`: ordered failures.
 pub mod api;

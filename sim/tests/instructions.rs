@@ -113,9 +113,8 @@ macro_rules! arithmetic {
             (a as $unsigned).abs_diff(b as $unsigned).wrapping_add(c as $unsigned) as u64
         });
         // The shift is a word of its own: all the bits of it count.
-        let by = if n == 16 { "cvt.u32.u16 t, b;" } else { "cvt.u32.u64 t, i;" };
         let by = match n {
-            16 => by.into(),
+            16 => "cvt.u32.u16 t, b;".to_owned(),
             32 => "mov.b32 t, b;".to_owned(),
             _ => "cvt.u32.u64 t, b;".to_owned(),
         };
@@ -233,6 +232,57 @@ fn bits_are_counted_taken_and_put() {
     check(&sim, (32, 64), "mov.b64 r, {a, b};", |a, b, _| a | b << 32);
     check(&sim, (64, 32), "mov.b64 {t, r}, a; mov.u32 t, %tid.x; mad.lo.u32 t, u, v, t;", |a, _, _| a >> 32);
     check(&sim, (16, 64), "mov.b64 r, {a, b, c, a};", |a, b, c| a | b << 16 | c << 32 | a << 48);
+}
+
+#[test]
+fn atomics_give_the_old_value_and_leave_the_new_one() {
+    let sim = Sim::start("h200");
+    type New = fn(u64, u64, u64) -> u64;
+    let words: [(&str, New); 12] = [
+        ("add.u32", |a, b, _| a.wrapping_add(b)),
+        ("add.s32", |a, b, _| a.wrapping_add(b)),
+        ("min.u32", |a, b, _| a.min(b)),
+        ("max.u32", |a, b, _| a.max(b)),
+        ("min.s32", |a, b, _| (a as i32).min(b as i32) as u64),
+        ("max.s32", |a, b, _| (a as i32).max(b as i32) as u64),
+        ("and.b32", |a, b, _| a & b),
+        ("or.b32", |a, b, _| a | b),
+        ("xor.b32", |a, b, _| a ^ b),
+        ("exch.b32", |_, b, _| b),
+        ("inc.u32", |a, b, _| if a >= b { 0 } else { a + 1 }),
+        ("dec.u32", |a, b, _| if a == 0 || a > b { b } else { a - 1 }),
+    ];
+    let place = |width: u32| format!("ld.param.u64 y, [out]; mul.wide.u32 i, t, {width}; add.u64 y, y, i;");
+    for (op, new) in words {
+        let own = format!("{} st.global.b32 [y], a;", place(4));
+        check(&sim, (32, 32), &format!("{own} atom.global.{op} r, [y], b;"), |a, _, _| a);
+        check(
+            &sim,
+            (32, 32),
+            &format!("{own} red.relaxed.gpu.global.{op} [y], b; ld.global.b32 r, [y];"),
+            new,
+        );
+    }
+    let wide: [(&str, New); 4] = [
+        ("add.u64", |a, b, _| a.wrapping_add(b)),
+        ("min.s64", |a, b, _| (a as i64).min(b as i64) as u64),
+        ("max.u64", |a, b, _| a.max(b)),
+        ("exch.b64", |_, b, _| b),
+    ];
+    for (op, new) in wide {
+        let code = format!("{} st.b64 [y], a; atom.{op} x, [y], b; ld.b64 r, [y];", place(8));
+        check(&sim, (64, 64), &code, new);
+    }
+    let code = format!(
+        "{} st.global.b32 [y], a; atom.global.cas.b32 u, [y], c, b; ld.global.b32 r, [y]; mov.u32 u, %ctaid.x;",
+        place(4)
+    );
+    check(&sim, (32, 32), &code, |a, b, c| if a == c { b } else { a });
+    check_float(
+        &sim,
+        &format!("{} st.global.f32 [y], a; atom.global.add.f32 f, [y], b; ld.global.b32 r, [y];", place(4)),
+        |a, b, _| a + b,
+    );
 }
 
 #[test]
@@ -419,23 +469,19 @@ fn numbers_are_converted() {
     check(&sim, (64, 32), "cvt.rn.f32.s64 r, a;", |a, _, _| u64::from((a as i64 as f32).to_bits()));
     check(&sim, (64, 64), "cvt.rn.f64.s64 r, a;", |a, _, _| (a as i64 as f64).to_bits());
     let inputs = floats();
-    for (code, to, wanted) in
-        [
-            ("cvt.rzi.s32.f32 r, a;", 32, (|a| i64::from(a as i32) as u64) as fn(f32) -> u64),
-            ("cvt.rzi.u32.f32 r, a;", 32, |a| u64::from(a as u32)),
-            ("cvt.rzi.s8.f32 r, a;", 32, |a| a as i8 as u64),
-            ("cvt.rni.u16.f32 r, a;", 32, |a| u64::from(a.round_ties_even() as u16)),
-            ("cvt.rmi.s64.f32 r, a;", 64, |a| if a.is_nan() { 1 << 63 } else { a.floor() as i64 as u64 }),
-            ("cvt.rpi.u64.f32 r, a;", 64, |a| if a.is_nan() { 1 << 63 } else { a.ceil() as u64 }),
-            ("cvt.rzi.sat.u8.f32 r, a;", 32, |a| u64::from(a as u8)),
-            ("cvt.rpi.f32.f32 r, a;", 32, |a| {
-                u64::from(if a.is_nan() { 0x7FFF_FFFF } else { a.ceil().to_bits() })
-            }),
-            ("cvt.f64.f32 r, a;", 64, |a| {
-                if a.is_nan() { f64::from(a).to_bits() } else { f64::from(a).to_bits() }
-            }),
-        ]
-    {
+    for (code, to, wanted) in [
+        ("cvt.rzi.s32.f32 r, a;", 32, (|a| i64::from(a as i32) as u64) as fn(f32) -> u64),
+        ("cvt.rzi.u32.f32 r, a;", 32, |a| u64::from(a as u32)),
+        ("cvt.rzi.s8.f32 r, a;", 32, |a| a as i8 as u64),
+        ("cvt.rni.u16.f32 r, a;", 32, |a| u64::from(a.round_ties_even() as u16)),
+        ("cvt.rmi.s64.f32 r, a;", 64, |a| if a.is_nan() { 1 << 63 } else { a.floor() as i64 as u64 }),
+        ("cvt.rpi.u64.f32 r, a;", 64, |a| if a.is_nan() { 1 << 63 } else { a.ceil() as u64 }),
+        ("cvt.rzi.sat.u8.f32 r, a;", 32, |a| u64::from(a as u8)),
+        ("cvt.rpi.f32.f32 r, a;", 32, |a| {
+            u64::from(if a.is_nan() { 0x7FFF_FFFF } else { a.ceil().to_bits() })
+        }),
+        ("cvt.f64.f32 r, a;", 64, |a| f64::from(a).to_bits()),
+    ] {
         let mask = u64::MAX >> (64 - to);
         for ([a, ..], got) in inputs.iter().zip(run(&sim, (32, to), code, &inputs)) {
             assert_eq!(got, wanted(single(*a)) & mask, "{code}: {:e}", single(*a));

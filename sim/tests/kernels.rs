@@ -157,6 +157,25 @@ fn registered_memory_is_met_at_its_own_address_or_at_its_alias() {
 }
 
 #[test]
+fn a_kernel_passes_the_fence_around_managed_memory() {
+    for seed in 1..30 {
+        let sim = Sim::choose("wsl");
+        warpsim_schedule(seed);
+        ok(cuInit(0));
+        sim.enter(0);
+        let stream = sim.stream(NON_BLOCKING);
+        let managed = get(|out: &mut u64| cuMemAllocManaged(out, 64, 1));
+        let module = sim.load(TOUCH).map_err(name).expect("a good program");
+        for _ in 0..3 {
+            ok(sim.launch(sim.function(module, "touch"), 1, 1, stream, &[managed]));
+        }
+        ok(cuStreamSynchronize(stream));
+        assert_eq!(sim.peek(managed, 4), [3, 0, 0, 0]);
+        assert_eq!(violations(), 0);
+    }
+}
+
+#[test]
 fn freed_memory_is_no_memory() {
     let sim = Sim::start("h200");
     let block = sim.alloc(64);
@@ -280,6 +299,34 @@ fn races_of_kernels_are_found_for_the_bytes_they_touched() {
     assert_eq!(races(0, false), 29, "the same words");
     assert_eq!(races(4, false), 0, "the words between");
     assert_eq!(races(0, true), 0, "one after the other");
+}
+
+#[test]
+fn races_of_a_kernel_with_a_fill_are_found_whoever_came_first() {
+    for kernel_first in [true, false] {
+        for offset in [0, 4] {
+            for seed in 1..30 {
+                let sim = Sim::choose("h200");
+                warpsim_schedule(seed);
+                warpsim_races(1);
+                ok(cuInit(0));
+                sim.enter(0);
+                let (a, b) = (sim.stream(NON_BLOCKING), sim.stream(NON_BLOCKING));
+                let block = sim.alloc(64);
+                let module = sim.load(TOUCH).map_err(name).expect("a good program");
+                let function = sim.function(module, "touch");
+                for step in [kernel_first, !kernel_first] {
+                    if step {
+                        ok(sim.launch(function, 1, 1, a, &[block]));
+                    } else {
+                        ok(cuMemsetD8Async(block + offset, 1, 4, b));
+                    }
+                }
+                ok(cuCtxSynchronize());
+                assert_eq!(violations() > 0, offset == 0, "seed {seed}, {kernel_first}");
+            }
+        }
+    }
 }
 
 #[test]

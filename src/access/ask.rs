@@ -3,9 +3,8 @@
 //! pools are as they were when that began.
 #![forbid(unsafe_code)]
 
-use super::contexts_of;
 use super::rule::{Answer, Question};
-use crate::alloc::Block;
+use crate::alloc::{Block, Rule};
 use crate::capture;
 use crate::device::Device;
 use crate::driver::{Driver, Failure, RawPool};
@@ -46,13 +45,33 @@ pub fn answer(
         Question::MappingAccess => mapping(driver, toucher, home, subject.address()),
         Question::GraphAccess => graph(driver, toucher, subject),
     };
+    Ok(unless_silent(answer)?.unwrap_or(Answer::Silence))
+}
+
+/// `None` when the driver refused. A device that is gone, or a process that may not ask, is the caller's to know.
+pub fn unless_silent<T>(answer: Result<T>) -> Result<Option<T>> {
     match answer {
-        // A device that is gone, or a process that may not ask, is the caller's to know; that the driver refused is not.
-        Err(error) if error.status == Status::DriverError || error.status == Status::NotSupported => {
-            Ok(Answer::Silence)
-        }
-        answer => answer,
+        Err(error) if error.status == Status::DriverError || error.status == Status::NotSupported => Ok(None),
+        answer => answer.map(Some),
     }
+}
+
+/// Whether a GPU may touch what default requests on another are served with.
+pub fn reaches_default(rule: Rule, toucher: &'static Device, home: &'static Device) -> Result<bool> {
+    let driver = runtime::driver()?;
+    let recording = capture::recording(toucher);
+    if rule != Rule::Pool {
+        return match recording {
+            Some(graph) => Ok(graph.reached().peer(home.index())),
+            None => peer::is_enabled_for_gpu(driver, home, toucher),
+        };
+    }
+    if let (Some(graph), Some(pool)) = (recording, pool::in_use(home))
+        && let Some(given) = graph.reached().pool(home.index(), pool.native())
+    {
+        return Ok(given);
+    }
+    peer::pool_is_enabled(driver, home, toucher)
 }
 
 fn given(yes: bool) -> Answer {
@@ -75,23 +94,14 @@ fn reach(
         return Ok(given(graph.reached().peer(home.index())));
     }
     // Other code may have enabled or disabled peers, and memory that other processes made does not follow them.
-    if is_reached(driver, toucher, subject.address())? {
+    if peer::is_address_reached(driver, toucher, subject.address())? {
         return Ok(Answer::Yes);
     }
-    if !is_ours && peer::is_enabled(driver, home, toucher)? {
+    // This only tells one refusal from another, and may find no memory to ask about.
+    if !is_ours && peer::is_enabled(driver, home, toucher).unwrap_or(false) {
         return Ok(Answer::NotByPeers);
     }
     refused(driver, toucher, home)
-}
-
-/// Whether a kernel on the GPU may touch the address. What one context of it may, the others may as well.
-fn is_reached(driver: &'static Driver, gpu: &'static Device, address: u64) -> Result<bool> {
-    for device in contexts_of(gpu) {
-        if peer::is_address_reached(driver, device, address)? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 fn pool_access(
@@ -104,14 +114,14 @@ fn pool_access(
         Subject::Ours(block) => {
             let Some(pool) = pool::of_record(block.pool()) else { return Ok(Answer::Silence) };
             if let Some(graph) = capture::recording(toucher)
-                && pool::in_use(home).is_some_and(|used| std::ptr::eq(used, pool))
+                && let Some(reached) = graph.reached().pool(home.index(), pool.native())
             {
-                return Ok(given(graph.reached().pool(home.index())));
+                return Ok(given(reached));
             }
             let kept = if pool.is_of_device() { None } else { pool.keep() };
             if kept.is_none() && !pool.is_of_device() {
                 // It was destroyed, and gave what it will ever give.
-                return Ok(given(is_reached(driver, toucher, block.base())?));
+                return Ok(given(peer::is_address_reached(driver, toucher, block.base())?));
             }
             (pool.native(), kept)
         }
@@ -141,7 +151,8 @@ fn graph(driver: &'static Driver, toucher: &'static Device, subject: Subject<'_>
         Subject::Ours(block) => Ok(given(block.is_reached_by_graph(toucher.ordinal()))),
         // The driver denies such memory an address on other GPUs also where kernels there may touch it.
         Subject::Foreign { address, .. } => {
-            Ok(if is_reached(driver, toucher, address)? { Answer::Yes } else { Answer::Silence })
+            let reached = peer::is_address_reached(driver, toucher, address)?;
+            Ok(if reached { Answer::Yes } else { Answer::Silence })
         }
     }
 }

@@ -116,9 +116,7 @@ impl<'a> Check<'a> {
         let mut found = self.find(argument.value).map_err(|e| {
             e.context(format_args!("kernel \"{}\", argument \"{}\"", self.kernel(), (argument.path)()))
         })?;
-        let is_here =
-            found.reason == Reason::Empty || found.home.is_some_and(|home| std::ptr::eq(home, self.toucher));
-        if self.mode == Mode::Strict && !is_here {
+        if self.mode == Mode::Strict && !found.is_on(self.toucher) {
             found.reason = Reason::NotOnLaunchDevice;
         }
         let access = found.access();

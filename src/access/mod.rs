@@ -11,10 +11,8 @@ pub use rule::{Access, Reason};
 use crate::alloc::{self, Block, Kind, Rule};
 use crate::array::Array;
 use crate::array::indexed::IndexedArray;
-use crate::device::{self, Device};
+use crate::device::Device;
 use crate::error::Result;
-use crate::peer;
-use crate::runtime;
 use ask::Subject;
 use rule::{Answer, Memory, Place, Toucher};
 
@@ -36,6 +34,11 @@ impl Finding {
 
     pub fn access(&self) -> Access {
         self.reason.access()
+    }
+
+    /// Whether it is at home on a device; what has no memory is so everywhere.
+    pub fn is_on(&self, device: &Device) -> bool {
+        self.reason == Reason::Empty || self.home.is_some_and(|home| std::ptr::eq(home, device))
     }
 
     pub fn is_accessible(&self) -> bool {
@@ -64,11 +67,16 @@ pub fn of_array(toucher: &'static Device, array: &Array) -> Result<Finding> {
         return of_block(toucher, &block);
     }
     let found = of_foreign(toucher, array.address())?;
-    if found.reason != Reason::UnknownMemory {
+    if found.home.is_some() {
         return Ok(found);
     }
-    // Nobody but its maker knows what it is: ordinary host memory, which was wrapped on a device that reaches that.
     let (kind, rule) = (array.kind(), array.rule());
+    // Managed memory may be wrapped on any device; whose it is only the driver could have told.
+    if rule == Rule::Managed {
+        return Ok(Finding { reason: found.reason, home: Some(array.device()), kind, rule });
+    }
+    // Nobody but its maker knows what it is, ordinary host memory which was wrapped on a device that reaches that, or the
+    // driver did not tell now what it told when the array was made.
     let reason = judge(
         toucher,
         Some(array.device()),
@@ -78,8 +86,8 @@ pub fn of_array(toucher: &'static Device, array: &Array) -> Result<Finding> {
     Ok(Finding { reason, home: Some(array.device()), kind, rule })
 }
 
-/// The same for an array that is seen through index arrays: what the worst of them is. It has no kind of its own where they
-/// differ.
+/// The same for an array that is seen through index arrays: what the worst of them is, and of those that are equally bad one that
+/// is elsewhere. It has no kind of its own where they differ.
 pub fn of_indexed(toucher: &'static Device, indexed: &IndexedArray) -> Result<Finding> {
     let mut worst = of_array(toucher, indexed.data())?;
     for index in (0..indexed.rank()).filter_map(|dimension| indexed.index(dimension)) {
@@ -87,7 +95,7 @@ pub fn of_indexed(toucher: &'static Device, indexed: &IndexedArray) -> Result<Fi
         if found.kind != worst.kind {
             worst.kind = Kind::Unknown;
         }
-        if found.access() > worst.access() {
+        if (found.access(), !found.is_on(toucher)) > (worst.access(), !worst.is_on(toucher)) {
             worst = Finding { kind: worst.kind, ..found };
         }
     }
@@ -100,7 +108,14 @@ pub fn of_pointer(toucher: &'static Device, address: u64) -> Result<Finding> {
         return Ok(Finding::empty(None, Kind::Unknown, Rule::Unknown));
     }
     match alloc::find(address) {
-        Some(block) => of_block(toucher, &block),
+        Some(block) => {
+            if !block.is_made_on(toucher)
+                && let Some(home) = block.home()
+            {
+                home.require_present()?;
+            }
+            of_block(toucher, &block)
+        }
         None => of_foreign(toucher, address),
     }
 }
@@ -112,12 +127,11 @@ pub fn of_device(toucher: &'static Device, other: &'static Device) -> Result<boo
     let answer = match rule::question(about(toucher), memory) {
         None => Answer::No,
         Some(_) => {
-            let driver = runtime::driver()?;
-            let given = match rule {
-                Rule::Pool => peer::pool_is_enabled(driver, other, toucher)?,
-                _ => peer::is_enabled(driver, other, toucher)?,
-            };
-            if given { Answer::Yes } else { Answer::No }
+            if ask::reaches_default(rule, toucher, other)? {
+                Answer::Yes
+            } else {
+                Answer::No
+            }
         }
     };
     Ok(rule::judge(about(toucher), memory, answer).access() == Access::Accessible)
@@ -137,7 +151,12 @@ fn of_block(toucher: &'static Device, block: &Block) -> Result<Finding> {
 }
 
 fn of_foreign(toucher: &'static Device, address: u64) -> Result<Finding> {
-    let info = alloc::describe(address)?;
+    let Some(info) = ask::unless_silent(alloc::describe(address))? else {
+        return Ok(Finding {
+            reason: Reason::NoAnswer,
+            ..Finding::empty(None, Kind::Unknown, Rule::Unknown)
+        });
+    };
     let (home, kind, rule) = (info.device, info.kind, info.rule);
     let reason = judge(toucher, home, rule, Subject::Foreign { address, pool: info.pool })?;
     Ok(Finding { reason, home, kind, rule })
@@ -237,7 +256,7 @@ impl Finding {
                 "the pool gave no access to {to} when the graph was captured, which fixes that; grant it with warp_mempool_access_set_enabled({home}, {to}, 1) before the capture begins"
             ),
             Reason::OtherProcess => format!(
-                "peer access of {to} to {home} is enabled and does not lead there: the memory is another process's; open its handle on {to} instead"
+                "peer access of {to} to {home} is enabled and does not lead there: the memory is another process's, whose handle is to be opened on {to} instead, or of a context of that GPU that is no device here, to be registered with warp_device_from_context()"
             ),
             Reason::NotOnLaunchDevice => format!(
                 "strict mode wants every argument on {to}; WARP_LAUNCH_CHECKED lets pass what that may touch"
@@ -250,11 +269,4 @@ impl Finding {
             Reason::NoAnswer => "the driver did not tell".into(),
         }
     }
-}
-
-/// Every device whose context is of the same GPU, itself first.
-fn contexts_of(gpu: &'static Device) -> impl Iterator<Item = &'static Device> {
-    let others =
-        device::all().into_iter().filter(|device| device.is_cuda() && device.ordinal() == gpu.ordinal());
-    std::iter::once(gpu).chain(others.filter(|device| !std::ptr::eq(*device, gpu)))
 }

@@ -58,7 +58,7 @@ pub enum Answer {
     No,
     /// No, and it cannot be allowed: the two GPUs are no peers.
     Never,
-    /// No, although peer access is enabled: memory of another process.
+    /// No, although peer access is enabled: memory of another process, or of a context that is no device.
     NotByPeers,
     ReadOnly,
     /// There is none.

@@ -6,8 +6,14 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// By the block's first address its graph's slot, and the ordinals. Blocks that only their own GPU reaches are not in it.
-static REACHED: Mutex<Option<HashMap<u64, (u32, Box<[i32]>)>>> = Mutex::new(None);
+struct Reached {
+    /// The block's graph.
+    graph: u32,
+    ordinals: Box<[i32]>,
+}
+
+/// By the block's first address. Blocks that only their own GPU reaches are not in it.
+static REACHED: Mutex<Option<HashMap<u64, Reached>>> = Mutex::new(None);
 /// Whether there ever was one: most programs capture without any access between GPUs.
 static ANY: AtomicBool = AtomicBool::new(false);
 
@@ -22,7 +28,7 @@ pub fn note(record: &Record, ordinals: Vec<i32>) {
     if ordinals.is_empty() {
         table.remove(&record.base());
     } else {
-        table.insert(record.base(), (record.graph(), ordinals.into()));
+        table.insert(record.base(), Reached { graph: record.graph(), ordinals: ordinals.into() });
     }
 }
 
@@ -30,7 +36,7 @@ pub fn note(record: &Record, ordinals: Vec<i32>) {
 pub fn forget(record: &Record) {
     if ANY.load(Ordering::Acquire)
         && let Some(table) = REACHED.lock().as_mut()
-        && table.get(&record.base()).is_some_and(|(graph, _)| *graph == record.graph())
+        && table.get(&record.base()).is_some_and(|reached| reached.graph == record.graph())
     {
         table.remove(&record.base());
     }
@@ -42,6 +48,6 @@ pub fn may(record: &Record, ordinal: i32) -> bool {
         && REACHED.lock().as_ref().is_some_and(|table| {
             table
                 .get(&record.base())
-                .is_some_and(|(graph, ordinals)| *graph == record.graph() && ordinals.contains(&ordinal))
+                .is_some_and(|reached| reached.graph == record.graph() && reached.ordinals.contains(&ordinal))
         })
 }

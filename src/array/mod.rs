@@ -63,12 +63,16 @@ impl Object for Array {
     const TAG: Tag = Tag::Array;
 
     fn mark(&self) -> u64 {
-        if self.rule() == Rule::Mapping { 0 } else { home_mark(self.device()) }
+        match self.rule() {
+            Rule::Mapping => 0,
+            Rule::Managed if !self.is_owned() => 0,
+            _ => home_mark(self.device()),
+        }
     }
 }
 
 /// What marks arrays whose memory is at home on a device, where that alone tells that the device may touch it: mappings are for
-/// whom they were mapped. 0 for devices that are too many.
+/// whom they were mapped, and managed memory may be wrapped on any device. 0 for devices that are too many.
 fn home_mark(device: &Device) -> u64 {
     let mark = u64::from(device.index()) + 1;
     if mark > MARK_MAX { 0 } else { mark }

@@ -76,14 +76,7 @@ impl Storage {
     /// An error when the memory is gone: with its context, or freed by its address. That may be somebody else's block
     /// by now, or look like ordinary host memory, which the CPU would touch.
     pub fn require_present(&self) -> Result<()> {
-        if self.home.is_lost() {
-            return Err(self.home.lost_error());
-        }
-        if self.home.has_context()
-            && let Ok(driver) = runtime::driver()
-        {
-            self.home.context(driver)?;
-        }
+        self.home.require_present()?;
         if self.owned && !alloc::find(self.address).is_some_and(|block| self.is_in(&block)) {
             fail!(
                 UnknownPointer,

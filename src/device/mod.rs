@@ -8,8 +8,8 @@ mod table;
 pub use choice::{choice_of_thread, default_device, for_thread, restore_choice, set_default, set_for_thread};
 pub use mempools::{mempool_override, override_mempool};
 pub use table::{
-    PerDevice, all, at, build, by_alias, cuda_count, dismantle, ever_made, from_context, from_handle,
-    heirs_of, mend_in_child, of_context, primary_of, remove,
+    PerDevice, all, at, build, by_alias, contexts_of, cuda_count, dismantle, ever_made, from_context,
+    from_handle, heirs_of, mend_in_child, of_context, primary_of, remove,
 };
 
 pub use crate::driver::RawContext;
@@ -114,6 +114,19 @@ impl Device {
 
     pub fn is_lost(&self) -> bool {
         self.lost.load(Ordering::Acquire)
+    }
+
+    /// An error when its context is gone, also when nobody has noticed. It need not have one.
+    pub fn require_present(&self) -> Result<()> {
+        if self.is_lost() {
+            return Err(self.lost_error());
+        }
+        if self.has_context()
+            && let Ok(driver) = runtime::driver()
+        {
+            self.context(driver)?;
+        }
+        Ok(())
     }
 
     /// Whether the GPU's work in other processes can be waited for; unknown never happens on Linux.

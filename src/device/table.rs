@@ -188,6 +188,14 @@ pub fn primary_of(ordinal: i32) -> Option<&'static Device> {
     LISTED.read().iter().copied().find(|d| d.is_primary() && d.ordinal() == ordinal)
 }
 
+/// The listed devices of the same GPU, itself first.
+pub fn contexts_of(gpu: &'static Device) -> Vec<&'static Device> {
+    let is_other = |device: &&Device| {
+        device.cuda && device.ordinal() == gpu.ordinal() && !std::ptr::eq::<Device>(*device, gpu)
+    };
+    std::iter::once(gpu).chain(LISTED.read().iter().copied().filter(is_other)).collect()
+}
+
 /// Devices of the same GPU that are not lost, those whose contexts exist first. After a shutdown too, when none is
 /// listed.
 pub fn heirs_of(lost: &Device) -> Vec<&'static Device> {

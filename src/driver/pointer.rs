@@ -85,7 +85,7 @@ impl Driver {
             HOST => MemoryClass::Host,
             DEVICE if !pool.is_null() => MemoryClass::Pool,
             DEVICE if !context.is_null() => MemoryClass::Device,
-            DEVICE if self.is_mapping(ptr) => MemoryClass::Mapping,
+            DEVICE if self.is_mapping(ptr)? => MemoryClass::Mapping,
             DEVICE => MemoryClass::Graph,
             _ => MemoryClass::Unknown,
         };
@@ -102,15 +102,15 @@ impl Driver {
 
     /// Whether the address is mapped by virtual memory management: only such memory has an allocation
     /// handle to retain.
-    fn is_mapping(&self, ptr: u64) -> bool {
+    fn is_mapping(&self, ptr: u64) -> Result<bool, Failure> {
         let mut handle = 0;
-        // SAFETY: the out-pointer is valid; any other address is an error code. The handle that was retained
-        // is released at once.
-        unsafe {
-            self.table
-                .cuMemRetainAllocationHandle(&mut handle, std::ptr::with_exposed_provenance_mut(ptr as usize))
-                .is_ok()
-                && self.table.cuMemRelease(handle).is_ok()
+        let memory = std::ptr::with_exposed_provenance_mut(ptr as usize);
+        // SAFETY: the out-pointer is valid; any other address is an error code.
+        match unsafe { self.table.cuMemRetainAllocationHandle(&mut handle, memory) } {
+            // SAFETY: the handle that was retained is released at once.
+            Ok(()) => unsafe { self.table.cuMemRelease(handle) }.map(|()| true),
+            Err(f) if f.is_invalid_value() || f.is_not_supported() || f.is_missing() => Ok(false),
+            Err(f) => Err(f),
         }
     }
 }

@@ -75,7 +75,7 @@ pub const WARP_ACCESS_REASON_NO_POOL_ACCESS: warp_access_reason = 108;
 pub const WARP_ACCESS_REASON_NOT_MAPPED: warp_access_reason = 109;
 /// A graph's memory, whose pool did not give the device access when it was captured.
 pub const WARP_ACCESS_REASON_NO_GRAPH_ACCESS: warp_access_reason = 110;
-/// Memory of another process, which peer access does not lead to.
+/// Memory of another process, or of a context that is no device here, which peer access does not lead to.
 pub const WARP_ACCESS_REASON_OTHER_PROCESS: warp_access_reason = 111;
 /// Only of a launch check in strict mode: it is not the launch device's.
 pub const WARP_ACCESS_REASON_NOT_ON_LAUNCH_DEVICE: warp_access_reason = 112;
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn warp_access_get_status(
     })
 }
 
-/// As warp_access_can(), for any address.
+/// As warp_access_can(), for any address. Whether the context of the device's own memory is still there is not looked at.
 ///
 /// @param device  the device; NULL for the default.
 /// @param ptr  an address anywhere in the memory; for NULL the answer is 1.
@@ -261,7 +261,8 @@ pub unsafe extern "C" fn warp_access_can_pointer(
 }
 
 /// As warp_access_get_status(), for any address. Ordinary memory of the program, which neither the library nor the driver
-/// knows, cannot be verified: it looks like what was freed, or never was memory.
+/// knows, cannot be verified: it looks like what was freed, or never was memory. Nor can what only the driver knows in a forked
+/// child. Whether the context of the device's own memory is still there is not looked at.
 ///
 /// @param device  the device; NULL for the default.
 /// @param ptr  an address anywhere in the memory; NULL is accessible.

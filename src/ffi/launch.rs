@@ -142,8 +142,8 @@ pub unsafe extern "C" fn warp_launch_get_mode(out: *mut warp_launch_mode) -> war
 ///     may be NULL. After other failures it is zero.
 /// @return WARP_ERROR_ACCESS_DENIED when the launch is to be left, with the first of the worst arguments in the message;
 ///     WARP_ERROR_INVALID_HANDLE, WARP_ERROR_DEVICE_LOST, WARP_ERROR_UNKNOWN_POINTER for an argument as
-///     warp_access_get_status(); WARP_ERROR_INVALID_ARGUMENT for an unknown kind or mode, a stride that is too small, structs
-///     that nest deeper than 16, or more than 2^20 arguments and members.
+///     warp_access_get_status(); WARP_ERROR_INVALID_ARGUMENT for an unknown kind or mode, a stride that is too small or above
+///     65,536, structs that nest deeper than 16, or more than 2^20 arguments and members.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_launch_check(
     device: *const warp_device,
@@ -158,8 +158,8 @@ pub unsafe extern "C" fn warp_launch_check(
         return WARP_SUCCESS;
     }
     guard(|| {
-        let mode = if mode == WARP_LAUNCH_PROCESS_MODE { access::mode() } else { mode_of(mode)? };
         let report = if report.is_null() { None } else { Some(out_struct(report)?) };
+        let mode = if mode == WARP_LAUNCH_PROCESS_MODE { access::mode() } else { mode_of(mode)? };
         if mode == Mode::Relaxed {
             return Ok(());
         }
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn warp_launch_check(
         }
         let kernel = || text(kernel).unwrap_or_default().to_string_lossy();
         let mut check = Check::new(device, &kernel, mode);
-        Walk { check: &mut check, left: MOST }.each(list, None)?;
+        Walk { check: &mut check, left: MOST - count }.each(list, None)?;
         let (found, outcome) = check.end();
         if let Some(report) = report {
             report.put(shown(&found));
@@ -204,6 +204,8 @@ fn shown(found: &Report) -> warp_launch_report {
 /// As many arguments and members as are looked at: a struct that contains itself twice would have no end.
 const MOST: usize = 1 << 20;
 const DEEPEST: usize = 16;
+/// A longer argument than any version of it could be is a stride that was never set.
+const LONGEST_STRIDE: usize = 1 << 16;
 
 /// Arguments in the caller's memory.
 #[derive(Clone, Copy)]
@@ -217,7 +219,8 @@ impl List {
     #[inline(always)]
     fn require_whole(&self) -> Result<()> {
         let least = size_of::<warp_launch_argument>();
-        if self.count == 0 || !self.first.is_null() && self.stride >= least && self.count <= MOST {
+        let fits = (least..=LONGEST_STRIDE).contains(&self.stride);
+        if self.count == 0 || !self.first.is_null() && fits && self.count <= MOST {
             return Ok(());
         }
         self.why_not_whole()
@@ -228,7 +231,7 @@ impl List {
         if self.first.is_null() {
             fail!(InvalidArgument, "the list of {} arguments is NULL", self.count);
         }
-        if self.stride < size_of::<warp_launch_argument>() {
+        if !(size_of::<warp_launch_argument>()..=LONGEST_STRIDE).contains(&self.stride) {
             fail!(
                 InvalidArgument,
                 "the stride of the arguments is {} bytes; pass sizeof(warp_launch_argument), {} here",

@@ -16,7 +16,7 @@ pub use scopes::{begin, dismantle, end};
 pub use set::{others_of, set};
 pub use snapshot::{Snapshot, snapshot};
 
-use crate::device::Device;
+use crate::device::{self, Device};
 use crate::driver::Driver;
 use crate::error::Result;
 use crate::{pool, runtime};
@@ -48,6 +48,18 @@ pub fn can_be_enabled(driver: &Driver, memory: Memory<'_>, target: &Device, peer
 /// Whether the peer may touch the target's plain memory now.
 pub fn is_enabled(driver: &Driver, target: &Device, peer: &Device) -> Result<bool> {
     ask_plain(driver, target, peer, true).map(|answer| answer.unwrap_or(false))
+}
+
+/// As `is_enabled`, in whichever context of the peer's GPU: what is enabled in one of them serves the others.
+pub fn is_enabled_for_gpu(driver: &Driver, target: &Device, peer: &'static Device) -> Result<bool> {
+    ask_for_gpu(driver, target, peer, true).map(|answer| answer.unwrap_or(false))
+}
+
+fn ask_for_gpu(driver: &Driver, target: &Device, peer: &'static Device, make: bool) -> Result<Option<bool>> {
+    let own = ask_plain(driver, target, peer, make)?;
+    let mut others = device::contexts_of(peer).into_iter().filter(|other| !std::ptr::eq(*other, peer));
+    let is_given = |other| matches!(ask_plain(driver, target, other, make), Ok(Some(true)));
+    Ok(if own == Some(false) && others.any(is_given) { Some(true) } else { own })
 }
 
 /// As `is_enabled`; `None` when memory would have to be made for the question, and that is not wanted.

@@ -1,7 +1,7 @@
 //! Peer access between two contexts, as it is now. The driver has no question for it, but one that comes to the same: whether
 //! an address of the one context has a meaning in the other, which is so exactly when a kernel there may touch it.
 
-use crate::device::{Device, PerDevice};
+use crate::device::{self, Device, PerDevice};
 use crate::driver::{Driver, Failure, RawContext};
 use crate::error::Result;
 use parking_lot::Mutex;
@@ -90,7 +90,16 @@ pub fn is_enabled(driver: &Driver, target: &Device, peer: &Device, make: bool) -
     probe.map(|address| accessing.reaches(address)).transpose()
 }
 
+/// Whether kernels of a GPU may touch the memory at an address, in whichever of its contexts: what one of them may, the others
+/// may as well, though the driver tells of each by itself.
+pub fn is_address_reached(driver: &Driver, gpu: &'static Device, address: u64) -> Result<bool> {
+    let [first, others @ ..] = &*device::contexts_of(gpu) else { return Ok(false) };
+    // That another context of the GPU is gone does not matter here.
+    Ok(has_address(driver, first, address)?
+        || others.iter().any(|other| has_address(driver, other, address).unwrap_or(false)))
+}
+
 /// Whether an address has a meaning in the device's context; in one that nobody holds it has none.
-pub fn is_address_reached(driver: &Driver, device: &Device, address: u64) -> Result<bool> {
+fn has_address(driver: &Driver, device: &Device, address: u64) -> Result<bool> {
     Existing::of(driver, device)?.map_or(Ok(false), |accessing| accessing.reaches(address))
 }

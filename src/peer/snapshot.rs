@@ -1,8 +1,9 @@
 //! What a GPU reached at one moment. A graph keeps that of its capture's begin, by which it is judged until the end.
 
-use super::{ask_plain, is_enabled, pool_is_enabled};
+use super::{Memory, ask_for_gpu, is_enabled_for_gpu, reaches};
 use crate::device::{self, Device};
 use crate::driver::Driver;
+use crate::pool::{self, RawPool};
 use crate::runtime;
 use std::sync::OnceLock;
 
@@ -16,7 +17,8 @@ struct Reached {
     target: &'static Device,
     /// Not known as long as nobody in the process was interested: a capture makes no memory only to be asked about.
     plain: OnceLock<bool>,
-    pool: bool,
+    /// The pool that was in use, and whether it was reached.
+    pool: Option<(RawPool, bool)>,
 }
 
 impl Snapshot {
@@ -30,13 +32,14 @@ impl Snapshot {
         if let Some(known) = reached.plain.get() {
             return *known;
         }
-        let answer = runtime::driver().and_then(|driver| is_enabled(driver, reached.target, self.accessing));
+        let answer =
+            runtime::driver().and_then(|driver| is_enabled_for_gpu(driver, reached.target, self.accessing));
         answer.is_ok_and(|answer| *reached.plain.get_or_init(|| answer))
     }
 
-    /// Whether it reached what comes from the pool in use of the device of that index.
-    pub fn pool(&self, target: u16) -> bool {
-        self.of(target).is_some_and(|reached| reached.pool)
+    /// Whether it reached what comes from a pool of the device of that index; `None` when another one was in use.
+    pub fn pool(&self, target: u16, pool: RawPool) -> Option<bool> {
+        self.of(target)?.pool.filter(|(in_use, _)| *in_use == pool).map(|(_, reached)| reached)
     }
 }
 
@@ -44,10 +47,10 @@ impl Snapshot {
 pub fn snapshot(driver: &Driver, accessing: &'static Device) -> Snapshot {
     let ask = |target: &'static Device| {
         let plain = OnceLock::new();
-        if let Ok(Some(answer)) = ask_plain(driver, target, accessing, false) {
+        if let Ok(Some(answer)) = ask_for_gpu(driver, target, accessing, false) {
             let _ = plain.set(answer);
         }
-        Reached { target, plain, pool: pool_is_enabled(driver, target, accessing).unwrap_or(false) }
+        Reached { target, plain, pool: pool_reached(driver, target, accessing) }
     };
     let mut reached: Vec<_> = device::all().into_iter().filter(|device| device.is_cuda()).map(ask).collect();
     // Its own memory it reaches also when it was taken out of the list.
@@ -55,4 +58,21 @@ pub fn snapshot(driver: &Driver, accessing: &'static Device) -> Snapshot {
         reached.push(ask(accessing));
     }
     Snapshot { accessing, reached }
+}
+
+fn pool_reached(driver: &Driver, target: &Device, accessing: &Device) -> Option<(RawPool, bool)> {
+    if !target.facts().memory_pools {
+        return None;
+    }
+    let in_use = pool::enter_in_use(target);
+    let memory = in_use.as_ref().map_or(Memory::InUse, Memory::Pool);
+    let reached = reaches(driver, memory, target, accessing).unwrap_or(false);
+    let native = match &in_use {
+        Some(pool) => pool.native(),
+        None => {
+            let _relaxed = driver.relax_capture().ok()?;
+            driver.current_pool(target.facts().device).ok()?
+        }
+    };
+    Some((native, reached))
 }

@@ -314,7 +314,7 @@ TEST(what_is_no_array_is_refused_by_name)
     CHECK_EQ_PTR(array, NULL);
 
     CHECK_STATUS(warp_array_empty(cpu, F32, 1, ok, &options, &array), WARP_ERROR_INVALID_ARGUMENT);
-    options.struct_size = sizeof options - 1;
+    options.struct_size = offsetof(warp_array_options, mempool) - 1;
     CHECK_STATUS(warp_array_empty(cpu, F32, 1, ok, &options, &array), WARP_ERROR_INVALID_ARGUMENT);
     options.struct_size = SIZE_MAX;
     CHECK_STATUS(warp_array_empty(cpu, F32, 1, ok, &options, &array), WARP_ERROR_INVALID_ARGUMENT);

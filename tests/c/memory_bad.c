@@ -326,7 +326,7 @@ struct longer_info {
 
 TEST(struct_sizes)
 {
-    static const size_t bad[] = {0, 1, sizeof(size_t), sizeof(warp_alloc_options) - 1, (size_t)1 << 40, SIZE_MAX};
+    static const size_t bad[] = {0, 1, sizeof(size_t), offsetof(warp_alloc_options, mempool) - 1, (size_t)1 << 40, SIZE_MAX};
     struct longer_alloc_options alloc_options;
     struct longer_free_options free_options;
     struct longer_info info;

@@ -7,11 +7,13 @@
 
 #include "../c/kernels.h"
 
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 
-enum { PLAIN, POOL, OWN_POOL, MAPPING, MAPPING_FOR_BOTH, GRAPH, PINNED, REGISTERED, PAGEABLE, MANAGED, OTHER_CONTEXT, SORTS };
+enum { PLAIN, POOL, OWN_POOL, MAPPING, MAPPING_FOR_BOTH, GRAPH, PINNED, REGISTERED, PAGEABLE, MANAGED, OTHER_CONTEXT, IMPORTED, SORTS };
 static const char *const sorts[] = {"plain",  "pool",       "pool of one's own", "mapping", "mapping for both",        "graph",
-                                    "pinned", "registered", "pageable",          "managed", "plain of another context"};
+                                    "pinned", "registered", "pageable",          "managed", "plain of another context", "imported"};
 enum { WITH_PEER = 1, WITH_POOL = 2, SETTINGS = 4 };
 static const char *const settings[] = {"nothing", "peer access", "pool access", "both"};
 enum { CPU = -1, ILLEGAL_ADDRESS = 700, KILLED = 128000 };
@@ -91,6 +93,42 @@ static void *of_another_context(int owner)
     return block(found, 4096, WARP_MEMORY_CUDA_DEVICE, NULL);
 }
 
+/* Plain memory of another process, which is ended when this one is. Forked before this process has anything of the driver. */
+static unsigned char imported_handle[64];
+static void offer_from_another_process(int owner)
+{
+    int ends[2], ready;
+    REQUIRE(pipe(ends) == 0);
+    pid_t here = getpid(), child = fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        void *context = NULL;
+        address ptr = 0;
+        unsigned char offered[sizeof imported_handle] = {0};
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        ready = CU((unsigned), "cuInit")(0) == SUCCESS && CU((void **, int), "cuDevicePrimaryCtxRetain")(&context, owner) == SUCCESS
+                && SET_CURRENT(context) == SUCCESS && CU((address *, size_t), "cuMemAlloc_v2")(&ptr, 4096) == SUCCESS
+                && CU((void *, address), "cuIpcGetMemHandle")(offered, ptr) == SUCCESS;
+        if (ready && write(ends[1], offered, sizeof offered) == (ssize_t)sizeof offered && getppid() == here)
+            pause();
+        _exit(1);
+    }
+    close(ends[1]);
+    CHECK_EQ_I64(read(ends[0], imported_handle, sizeof imported_handle), sizeof imported_handle);
+    close(ends[0]);
+}
+
+static void *imported(void)
+{
+    struct handle {
+        unsigned char bytes[64];
+    } handle;
+    address ptr = 0;
+    memcpy(handle.bytes, imported_handle, sizeof handle.bytes);
+    CHECK_EQ_U64(CU((address *, struct handle, unsigned), "cuIpcOpenMemHandle_v2")(&ptr, handle, 1), SUCCESS);
+    return (void *)(uintptr_t)ptr;
+}
+
 static void *memory(const struct question *question, warp_device *owner, warp_device *toucher)
 {
     void *ptr = NULL;
@@ -105,6 +143,7 @@ static void *memory(const struct question *question, warp_device *owner, warp_de
     case PAGEABLE: return block(device("cpu"), 4096, WARP_MEMORY_HOST, NULL);
     case MANAGED: return block(owner, 4096, WARP_MEMORY_CUDA_MANAGED, NULL);
     case OTHER_CONTEXT: return of_another_context(question->owner);
+    case IMPORTED: return imported();
     default:
         ptr = aligned_alloc(4096, 4096);
         memset(ptr, 0, 4096);
@@ -118,6 +157,8 @@ static uint32_t ask_and_touch(void *shared)
 {
     struct question *question = shared;
     warp_launch_argument argument = {.name = "memory", .kind = WARP_LAUNCH_POINTER};
+    if (question->sort == IMPORTED)
+        offer_from_another_process(question->owner);
     start();
     warp_device *owner = named(question->owner), *toucher = named(question->toucher);
     void *context = NULL, *ptr;
@@ -190,6 +231,8 @@ static void hold_all(int first_toucher, int last_toucher, int with_settings)
                 for (int toucher = first_toucher; toucher <= last_toucher; toucher++) {
                     if (with_settings ? toucher == owner : toucher != CPU && toucher != owner)
                         continue;
+                    if (sort == IMPORTED && simulator_is_here())
+                        continue; /* other processes are not simulated */
                     *question = (struct question){.sort = sort, .setting = setting, .owner = owner, .toucher = toucher};
                     hold_against_kernel(question);
                 }

@@ -41,7 +41,6 @@ pub fn adjust64(value: f64, error: f64, round: Round) -> f64 {
         Round::Down if !above => value.next_down(),
         Round::Zero if value > 0.0 && !above => value.next_down(),
         Round::Zero if value < 0.0 && above => value.next_up(),
-        // A sum so small that it was rounded to zero.
         _ => value,
     }
 }

@@ -148,6 +148,9 @@ pub fn run(grid: &Grid, memory: &mut impl Memory) -> Result<u64, Stop> {
         }
         block.start(number, &mut threads);
         block.run(&mut threads)?;
+        if block.steps > grid.limit {
+            return Err(Stop::TimedOut);
+        }
     }
     Ok(block.steps)
 }
@@ -169,6 +172,7 @@ impl<M: Memory> Block<'_, M> {
                 thread.slots.copy_from_slice(&kernel.slots);
                 thread.local.fill(0);
                 thread.at = 0;
+                thread.carry = false;
                 thread.state = State::Ready;
             }
             let thread = &mut threads[index as usize];
@@ -214,7 +218,7 @@ impl<M: Memory> Block<'_, M> {
                 Next::Waits(state) => {
                     thread.at += 1;
                     thread.state = state;
-                    self.steps += u64::from(done);
+                    self.steps += u64::from(done) + 1;
                     return Ok(());
                 }
             }

@@ -128,8 +128,9 @@ impl<'a> Cursor<'a> {
         if matches!(word, ".v2" | ".v4" | ".b128" | ".f16x2" | ".bf16" | ".tf32") {
             return unknown(line, format!("a register of {word}"));
         }
-        let kind = Type::parse(word).filter(|kind| kind.bytes > 1 || kind.is_predicate());
-        let Some(kind) = kind else { return malformed(line, format!("no register is of type '{word}'")) };
+        let Some(kind) = Type::parse(word) else {
+            return malformed(line, format!("no register is of type '{word}'"));
+        };
         loop {
             let line = self.line();
             let name = self.name()?;

@@ -27,6 +27,7 @@ fn combined(thread: &Thread, holds: bool, with: Option<(Combine, Slot, bool)>) -
 ///
 /// # Errors
 /// What ends the grid.
+#[inline(always)]
 pub fn step<M: Memory>(block: &mut Block<M>, thread: &mut Thread, op: &Op) -> Result<Next, Stop> {
     let get = |slot: Slot| thread.slots[slot as usize];
     let (to, value) = match *op {

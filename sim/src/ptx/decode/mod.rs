@@ -390,11 +390,23 @@ impl<'a> Body<'a, '_> {
                 if let Some(special) = moves::special(name) {
                     return Ok(self.special(special));
                 }
-                self.address_of(reader, name, 0)
+                self.address_value(reader, name, 0, kind)
             }
-            Operand::Sum(name, offset) => self.address_of(reader, name, *offset),
+            Operand::Sum(name, offset) => self.address_value(reader, name, *offset, kind),
             _ => reader.mismatch(),
         }
+    }
+
+    /// An address where a value of a type is wanted.
+    fn address_value(
+        &mut self,
+        reader: &Reader,
+        name: &str,
+        offset: u64,
+        kind: Type,
+    ) -> Result<Slot, Problem> {
+        let slot = self.address_of(reader, name, offset)?;
+        if kind.is_integer() && kind.bytes >= 4 { Ok(slot) } else { reader.mismatch() }
     }
 
     /// The address of a variable in its own space, as a value.
