@@ -554,6 +554,12 @@ static void imported()
                     execl("/proc/self/exe", "probe11", "owner", path, (char *)nullptr);
                     _exit(1);
                 }
+                auto dismiss = [&] {
+                    char bye = 0;
+                    if (write(pair[0], &bye, 1) != 1)
+                        printf("!! the owner is gone\n");
+                    waitpid(owner, nullptr, 0);
+                };
                 Offer offer = {};
                 int file = -1;
                 char control[CMSG_SPACE(sizeof(int))] = {};
@@ -574,8 +580,9 @@ static void imported()
                 CUmemoryPool pool = nullptr;
                 fact(name + ".pool", cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)file, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
                 fact(name + ".pointer", cuMemPoolImportPointer(&q, pool, &offer.pointer));
+                // A driver that takes no memory of others has nothing to touch.
                 if (!p || !q)
-                    return;
+                    return dismiss();
                 classes(name + ".pooled", q);
                 CUmemAccess_flags flags = (CUmemAccess_flags)9;
                 CUmemLocation place = {};
@@ -597,10 +604,7 @@ static void imported()
                     fact(name + ".plain.touch", run(context[from], p, true));
                 } else
                     fact(name + ".plain.touch", run(context[from], p, true));
-                char bye = 0;
-                if (write(pair[0], &bye, 1) != 1)
-                    printf("!! the owner is gone\n");
-                waitpid(owner, nullptr, 0);
+                dismiss();
             });
 }
 
