@@ -402,7 +402,8 @@ warp_status warp_device_query_memory(const warp_device *device, uint64_t *out_fr
 
 /**
  * The device's native context, a CUcontext. Makes the primary context of a GPU if this library had not retained
- * it yet; it stays the library's, which keeps it.
+ * it yet; it stays the library's, which keeps it. It is not made current: for launches of your own do so, with
+ * cuCtxSetCurrent().
  *
  * @param device  a CUDA device; NULL for the default.
  * @param out  the context.
@@ -792,13 +793,16 @@ warp_status warp_stream_wait_stream(warp_stream *stream, warp_stream *other);
  * Scopes
  *
  * A scope makes something so for the calling thread until it is ended, and then what was before is so again. While it is
- * open, the functions that tell the current stream, the default device or whether pools are on tell what the scope says. Scopes of a thread
- * are ended in the reverse order, by the thread that began them; new threads begin without any, and a thread that ends
- * takes its scopes with it. At most 64 are open in a thread at once.
+ * open, the functions that tell the current stream, the default device or whether pools are on tell what the scope says.
+ * Scopes of a thread are ended in the reverse order, by the thread that began them; new threads begin without any, and a
+ * thread that ends takes its scopes with it. At most 64 are open in a thread at once.
  *
  * What is chosen for the whole process inside a scope, with warp_device_set_default() or warp_mempool_set_enabled(), is seen
- * when the scope ends. What
- * the thread chooses for itself, with warp_stream_set_current() or warp_device_set_for_thread(), holds until then.
+ * when the scope ends. What the thread chooses for itself, with warp_stream_set_current() or warp_device_set_for_thread(),
+ * holds until then.
+ *
+ * Scopes of access between GPUs are for the whole process: warp_scope_begin_peer_access() and
+ * warp_scope_begin_mempool_access(), in the chapters on access.
  * ================================================================================================ */
 
 /** A scope. Good until it is ended. */
@@ -881,8 +885,9 @@ typedef struct warp_mempool_options {
     /** sizeof(warp_mempool_options), set by the caller. */
     size_t struct_size;
     /**
-     * The most bytes that the pool may hold; the driver rounds it up, to 32 MiB on many GPUs. What captures allocate is their
-     * graphs' and not counted. 0 for what the GPU has.
+     * The most bytes that the pool may hold; the driver rounds it up, to 32 MiB on many GPUs. What would need more is
+     * WARP_ERROR_OUT_OF_MEMORY, and no other pool steps in. What captures allocate is their graphs' and not counted. 0 for
+     * what the GPU has.
      */
     uint64_t max_size;
     /** Bytes that it keeps when something is waited for, any number. */
@@ -1897,8 +1902,8 @@ warp_status warp_array_full(warp_device *device,
 
 /**
  * Makes an array around memory that other code allocated. The memory must last until the array and its views are
- * released. Where it really is gets checked, by the ledger for blocks of the library, else by the driver; on the CPU
- * an address that neither knows is taken for ordinary host memory.
+ * released: that it does is not watched, not even for blocks of the library. Where it really is gets checked, by the ledger for
+ * blocks of the library, else by the driver; on the CPU an address that neither knows is taken for ordinary host memory.
  *
  * @param device  the device that the memory is said to be on; NULL for the default. Page-locked memory is on the CPU,
  *     managed memory on any device.
@@ -2791,7 +2796,8 @@ warp_status warp_launch_get_mode(warp_launch_mode *out);
  *     may be NULL. After other failures it is zero.
  * @return WARP_ERROR_ACCESS_DENIED when the launch is to be left, with the first of the worst arguments in the message;
  *     WARP_ERROR_INVALID_HANDLE, WARP_ERROR_DEVICE_LOST, WARP_ERROR_UNKNOWN_POINTER for an argument as
- *     warp_access_get_status(); WARP_ERROR_INVALID_ARGUMENT for an unknown kind or mode, a stride that is too small or above
+ *     warp_access_get_status(), but as warp_access_can() for arrays of the launch device: that their memory was freed by its
+ *     address is not noticed; WARP_ERROR_INVALID_ARGUMENT for an unknown kind or mode, a stride that is too small or above
  *     65,536, structs that nest deeper than 16, or more than 2^20 arguments and members.
  */
 warp_status warp_launch_check(const warp_device *device,

@@ -315,8 +315,8 @@ pub unsafe extern "C" fn warp_array_full(
 }
 
 /// Makes an array around memory that other code allocated. The memory must last until the array and its views are
-/// released. Where it really is gets checked, by the ledger for blocks of the library, else by the driver; on the CPU
-/// an address that neither knows is taken for ordinary host memory.
+/// released: that it does is not watched, not even for blocks of the library. Where it really is gets checked, by the ledger for
+/// blocks of the library, else by the driver; on the CPU an address that neither knows is taken for ordinary host memory.
 ///
 /// @param device  the device that the memory is said to be on; NULL for the default. Page-locked memory is on the CPU,
 ///     managed memory on any device.

@@ -258,7 +258,8 @@ pub unsafe extern "C" fn warp_device_query_memory(
 }
 
 /// The device's native context, a CUcontext. Makes the primary context of a GPU if this library had not retained
-/// it yet; it stays the library's, which keeps it.
+/// it yet; it stays the library's, which keeps it. It is not made current: for launches of your own do so, with
+/// cuCtxSetCurrent().
 ///
 /// @param device  a CUDA device; NULL for the default.
 /// @param out  the context.

@@ -142,7 +142,8 @@ pub unsafe extern "C" fn warp_launch_get_mode(out: *mut warp_launch_mode) -> war
 ///     may be NULL. After other failures it is zero.
 /// @return WARP_ERROR_ACCESS_DENIED when the launch is to be left, with the first of the worst arguments in the message;
 ///     WARP_ERROR_INVALID_HANDLE, WARP_ERROR_DEVICE_LOST, WARP_ERROR_UNKNOWN_POINTER for an argument as
-///     warp_access_get_status(); WARP_ERROR_INVALID_ARGUMENT for an unknown kind or mode, a stride that is too small or above
+///     warp_access_get_status(), but as warp_access_can() for arrays of the launch device: that their memory was freed by its
+///     address is not noticed; WARP_ERROR_INVALID_ARGUMENT for an unknown kind or mode, a stride that is too small or above
 ///     65,536, structs that nest deeper than 16, or more than 2^20 arguments and members.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_launch_check(

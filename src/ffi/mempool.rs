@@ -45,8 +45,9 @@ pub const WARP_MEMPOOL_HANDLE_FABRIC: warp_mempool_handle_type = 8;
 pub struct warp_mempool_options {
     /// sizeof(warp_mempool_options), set by the caller.
     pub struct_size: usize,
-    /// The most bytes that the pool may hold; the driver rounds it up, to 32 MiB on many GPUs. What captures allocate is their
-    /// graphs' and not counted. 0 for what the GPU has.
+    /// The most bytes that the pool may hold; the driver rounds it up, to 32 MiB on many GPUs. What would need more is
+    /// WARP_ERROR_OUT_OF_MEMORY, and no other pool steps in. What captures allocate is their graphs' and not counted. 0 for
+    /// what the GPU has.
     pub max_size: u64,
     /// Bytes that it keeps when something is waited for, any number.
     pub release_threshold: u64,
