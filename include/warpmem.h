@@ -2521,6 +2521,8 @@ typedef int32_t warp_access;
  */
 typedef int32_t warp_access_reason;
 
+/** Nothing is to be told: the reason in the report of a launch that may be made. */
+#define WARP_ACCESS_REASON_NONE 0
 /** There is no memory: NULL, or an array without items. */
 #define WARP_ACCESS_REASON_EMPTY 1
 /** It is the device's own. */

@@ -72,6 +72,10 @@ impl End {
         let Ok(driver) = runtime::driver() else { return Ok(host) };
         let facts = driver.pointer_facts(address).map_err(|f| driver.error(f))?;
         if matches!(facts.class, MemoryClass::Unknown | MemoryClass::Host) {
+            // Else the CPU would touch it, and fault.
+            if alloc::was_freed(address) {
+                fail!(UnknownPointer, "{what} at {address:#x} was freed before; use it before it is freed");
+            }
             return Ok(host);
         }
         if facts.size != 0 && address - facts.base + size > facts.size {

@@ -143,7 +143,10 @@ pub fn end(scope: Handle) -> Result<()> {
         Some(0) => {}
         Some(inner) => fail!(
             ScopeOrder,
-            "{inner} scopes that this thread opened inside of this one are still open; end those first, the last one first"
+            "{} that this thread opened inside of this one {} still open; end {} first",
+            if inner == 1 { "a scope".into() } else { format!("{inner} scopes") },
+            if inner == 1 { "is" } else { "are" },
+            if inner == 1 { "it" } else { "those, the last one" }
         ),
         None => fail!(
             ScopeOrder,
@@ -183,7 +186,7 @@ mod tests {
         assert_ne!(outer, inner);
         let early = end(outer).unwrap_err();
         assert_eq!(early.status, Status::ScopeOrder);
-        assert!(early.message.starts_with("1 scopes"), "{}", early.message);
+        assert!(early.message.starts_with("a scope that"), "{}", early.message);
         end(inner).unwrap();
         assert_eq!(end(inner).unwrap_err().status, Status::ScopeOrder);
         end(outer).unwrap();

@@ -124,3 +124,19 @@ fn foreign(address: u64) -> Result<PointerInfo> {
         ..UNKNOWN
     })
 }
+
+/// Whether an address that neither the ledger nor the driver knows is that of a block which was freed a short while ago, and
+/// nothing that the CPU could touch has come there since.
+pub fn was_freed(address: u64) -> bool {
+    LEDGER.is_recently_freed(address) && !is_readable(address)
+}
+
+/// Whether the CPU can read a byte there; where the kernel does not let us ask, it is taken for so.
+fn is_readable(address: u64) -> bool {
+    let mut byte = 0u8;
+    let here = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    let there = libc::iovec { iov_base: std::ptr::with_exposed_provenance_mut(address as usize), iov_len: 1 };
+    // SAFETY: one byte of our own is written; an address that cannot be read is an error code.
+    let read = unsafe { libc::process_vm_readv(libc::getpid(), &raw const here, 1, &raw const there, 1, 0) };
+    read == 1 || std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT)
+}

@@ -10,7 +10,7 @@ mod statistics;
 mod tag;
 mod uses;
 
-pub use describe::{PointerInfo, describe};
+pub use describe::{PointerInfo, describe, was_freed};
 pub use free::{FreeOptions, free};
 pub use parked::{look_at_all, poll};
 pub use shortage::make_room;

@@ -167,7 +167,9 @@ fn show(driver: &Driver, pool: &Pool) -> String {
     let Ok((used, reserved)) = driver.pool_usage(pool.native()) else { return String::new() };
     let limit = match pool.max_size() {
         0 => String::new(),
-        most => format!(" (its own limit is {most})"),
+        most => format!(
+            " (it was created with its own limit of {most}, which the driver rounds up: free some of its blocks, or create one with a higher limit)"
+        ),
     };
     format!("{} uses {used} and reserves {reserved}{limit}; ", pool.name())
 }

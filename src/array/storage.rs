@@ -4,6 +4,7 @@
 use crate::alloc::{self, FreeOptions, Kind, Rule};
 use crate::boundary::call_out;
 use crate::device::Device;
+use crate::driver::MemoryClass;
 use crate::error::{Result, fail};
 use crate::log::log;
 use crate::runtime;
@@ -77,7 +78,11 @@ impl Storage {
     /// by now, or look like ordinary host memory, which the CPU would touch.
     pub fn require_present(&self) -> Result<()> {
         self.home.require_present()?;
-        if self.owned && !alloc::find(self.address).is_some_and(|block| self.is_in(&block)) {
+        let is_there = match alloc::find(self.address) {
+            Some(block) => !self.owned || self.is_in(&block),
+            None => !self.owned && !self.is_gone(),
+        };
+        if !is_there {
             fail!(
                 UnknownPointer,
                 "the memory of the array at {:#x} was freed by its address; all that is left is to release the array",
@@ -85,6 +90,16 @@ impl Storage {
             );
         }
         Ok(())
+    }
+
+    /// Whether wrapped memory was freed by now: a GPU's that the driver does not know any more. Of host memory nobody can tell,
+    /// and a graph's comes and goes.
+    fn is_gone(&self) -> bool {
+        matches!(self.kind, Kind::CudaDevice | Kind::CudaMempool | Kind::CudaManaged)
+            && self.rule != Rule::GraphFixed
+            && runtime::driver().is_ok_and(|driver| {
+                driver.pointer_facts(self.address).is_ok_and(|facts| facts.class == MemoryClass::Unknown)
+            })
     }
 
     /// The deleter will not be called.

@@ -31,6 +31,8 @@ pub const WARP_ACCESS_INACCESSIBLE: warp_access = 3;
 /// Why: below 100 it is accessible, below 200 inaccessible, from 200 on unverified. Later versions may know more.
 pub type warp_access_reason = i32;
 
+/// Nothing is to be told: the reason in the report of a launch that may be made.
+pub const WARP_ACCESS_REASON_NONE: warp_access_reason = 0;
 /// There is no memory: NULL, or an array without items.
 pub const WARP_ACCESS_REASON_EMPTY: warp_access_reason = 1;
 /// It is the device's own.
@@ -345,6 +347,9 @@ pub unsafe extern "C" fn warp_access_can_device(
 /// none. The text is static. Any thread, before warp_init() too.
 #[unsafe(no_mangle)]
 pub extern "C" fn warp_access_reason_get_name(reason: warp_access_reason) -> *const c_char {
+    if reason == WARP_ACCESS_REASON_NONE {
+        return c"WARP_ACCESS_REASON_NONE".as_ptr();
+    }
     let named = NAMES.iter().find(|(_, number, _)| *number == reason);
     named.map_or(c"WARP_ACCESS_REASON_UNKNOWN", |(_, _, name)| name).as_ptr()
 }

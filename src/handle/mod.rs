@@ -48,6 +48,13 @@ impl Tag {
         }
     }
 
+    /// With its article.
+    fn a_name(self) -> String {
+        let name = self.name();
+        let article = if name.starts_with(['a', 'e', 'i']) { "an" } else { "a" };
+        format!("{article} {name}")
+    }
+
     fn of(raw: u64) -> Option<Tag> {
         Tag::ALL.into_iter().find(|tag| *tag as u64 == raw)
     }
@@ -130,8 +137,8 @@ pub fn never(tag: Tag, handle: Handle) -> crate::error::Error {
         None => invalid(tag, handle),
         Some(_) => crate::error::error!(
             InvalidHandle,
-            "{handle:#x} is not a {} handle of this library: it was never one",
-            tag.name()
+            "{handle:#x} is not {} handle of this library: it was never one",
+            tag.a_name()
         ),
     }
 }
@@ -151,7 +158,8 @@ pub fn invalid(tag: Tag, handle: Handle) -> crate::error::Error {
             }
             Some(actual) => format!("the handle {handle:#x} is of type {}, not {name}", actual.name()),
             None => format!(
-                "{handle:#x} is not a {name} handle of this library: it was never one, or another copy of the library made it"
+                "{handle:#x} is not {} handle of this library: it was never one, or another copy of the library made it",
+                tag.a_name()
             ),
         }
     };

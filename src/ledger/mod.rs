@@ -222,6 +222,11 @@ impl Ledger {
         }
     }
 
+    /// Whether a block that began there was taken out a short while ago, and none has begun there since that is still live.
+    pub fn is_recently_freed(&self, base: u64) -> bool {
+        self.freed.has(base) && self.find(base).is_none()
+    }
+
     /// The record of the live block that `address` lies in.
     #[inline]
     #[must_use]

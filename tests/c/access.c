@@ -783,7 +783,8 @@ TEST(reasons_have_names_and_stand_in_the_range_of_their_answer)
     /* None is missing from the list above. */
     for (number = -1000; number < 1000; ++number)
         named += strcmp(warp_access_reason_get_name(number), "WARP_ACCESS_REASON_UNKNOWN") != 0;
-    CHECK_EQ_I64(named, REASONS);
+    CHECK_EQ_STR(warp_access_reason_get_name(WARP_ACCESS_REASON_NONE), "WARP_ACCESS_REASON_NONE");
+    CHECK_EQ_I64(named, REASONS + 1);
     CHECK_EQ_STR(warp_access_reason_get_name(INT32_MIN), "WARP_ACCESS_REASON_UNKNOWN");
     CHECK_EQ_STR(warp_access_reason_get_name(INT32_MAX), "WARP_ACCESS_REASON_UNKNOWN");
 }

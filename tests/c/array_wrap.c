@@ -430,6 +430,43 @@ TEST(a_block_that_outlived_a_shutdown_can_be_wrapped)
     finish();
 }
 
+TEST(what_was_freed_under_a_wrap_is_told_and_not_touched)
+{
+    static const warp_memory_kind kinds[] = {WARP_MEMORY_CUDA_DEVICE, WARP_MEMORY_CUDA_MEMPOOL, WARP_MEMORY_CUDA_MANAGED};
+    const int64_t shape[1] = {1024};
+    size_t i;
+    start();
+    for (i = 0; gpus > 0 && i < sizeof kinds / sizeof *kinds; ++i) {
+        warp_access_info access;
+        warp_array *array = NULL, *copy = NULL;
+        const float value = 1;
+        unsigned char host[4096];
+        warp_alloc_options how;
+        void *ptr = NULL;
+        memset(&how, 0, sizeof how);
+        how.struct_size = sizeof how;
+        how.kind = kinds[i];
+        if (warp_alloc_with(gpu[0], sizeof host, &how, &ptr) == WARP_ERROR_NOT_SUPPORTED)
+            continue;
+        memset(&access, 0, sizeof access);
+        access.struct_size = sizeof access;
+        REQUIRE_STATUS(warp_array_wrap(gpu[0], ptr, warp_dtype_make(WARP_DTYPE_FLOAT, 32), 1, shape, NULL, &array), WARP_SUCCESS);
+        CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
+        CHECK_STATUS(warp_device_synchronize(gpu[0]), WARP_SUCCESS);
+        CHECK_STATUS(warp_array_fill(array, &value, sizeof value, NULL), WARP_ERROR_UNKNOWN_POINTER);
+        CHECK_STR_CONTAINS(warp_error_get_message(), "freed by its address");
+        CHECK_STATUS(warp_array_clone(array, cpu, NULL, &copy), WARP_ERROR_UNKNOWN_POINTER);
+        CHECK_STATUS(warp_access_get_status(gpu[0], array, &access), WARP_ERROR_UNKNOWN_POINTER);
+        CHECK_STATUS(warp_array_release(array), WARP_SUCCESS);
+        /* Nor is it taken for memory of the host. */
+        CHECK_STATUS(warp_memory_fill(ptr, sizeof host, &value, sizeof value, NULL), WARP_ERROR_UNKNOWN_POINTER);
+        CHECK_STR_CONTAINS(warp_error_get_message(), "was freed before");
+        CHECK_STATUS(warp_memory_copy(host, ptr, sizeof host, NULL), WARP_ERROR_UNKNOWN_POINTER);
+        CHECK_STATUS(warp_memory_copy(ptr, host, sizeof host, NULL), WARP_ERROR_UNKNOWN_POINTER);
+    }
+    finish();
+}
+
 TEST(a_forked_child_gives_back_host_memory_and_leaves_the_gpus_alone)
 {
     int32_t item = 0;

@@ -625,7 +625,7 @@ PROCESS_TEST(a_pools_own_limit_is_named)
     first = alloc_from(gpu(0), pool, 40 * MIB);
     CHECK_STATUS(try_alloc_from(gpu(0), pool, 40 * MIB, NULL, &ptr), WARP_ERROR_OUT_OF_MEMORY);
     CHECK_EQ_PTR(ptr, NULL);
-    snprintf(limit, sizeof limit, "limit is %llu", (unsigned long long)(64 * MIB));
+    snprintf(limit, sizeof limit, "limit of %llu", (unsigned long long)(64 * MIB));
     CHECK_STR_CONTAINS(warp_error_get_message(), limit);
     CHECK_STR_CONTAINS(warp_error_get_message(), "the created pool");
     CHECK_STR_CONTAINS(warp_error_get_message(), "uses 41943040");
