@@ -90,7 +90,7 @@ pub fn of_array(toucher: &'static Device, array: &Array) -> Result<Finding> {
 /// is elsewhere. It has no kind of its own where they differ.
 pub fn of_indexed(toucher: &'static Device, indexed: &IndexedArray) -> Result<Finding> {
     let mut worst = of_array(toucher, indexed.data())?;
-    for index in (0..indexed.rank()).filter_map(|dimension| indexed.index(dimension)) {
+    for index in indexed.indices() {
         let found = of_array(toucher, index)?;
         if found.kind != worst.kind {
             worst.kind = Kind::Unknown;

@@ -117,7 +117,7 @@ pub unsafe extern "C" fn warp_indexed_array_get_info(
         let out = out_struct(out)?;
         let indexed = found(indexed)?;
         let (data, device) = (indexed.data(), indexed.device());
-        let has_index = |dimension: &usize| IndexedArray::index(&indexed, *dimension).is_some();
+        let has_index = |dimension: &usize| indexed.index_along(*dimension).is_some();
         out.put(warp_indexed_array_info {
             struct_size: size_of::<warp_indexed_array_info>(),
             data: pointer(data.address()),
@@ -205,7 +205,7 @@ pub unsafe extern "C" fn warp_indexed_array_get_index(
                 indexed.rank()
             );
         }
-        if let Some(index) = IndexedArray::index(&indexed, dimension) {
+        if let Some(index) = indexed.index_along(dimension) {
             out.put(opaque(index.slice(&[])?));
         }
         Ok(())
