@@ -2,6 +2,7 @@
 
 mod warned;
 
+use super::explain::alias;
 use super::{Access, Finding, Reason, of_array, of_indexed, of_pointer};
 use crate::alloc::{Kind, Rule};
 use crate::array::{self, PlainlyOn};
@@ -153,7 +154,7 @@ impl<'a> Check<'a> {
     fn message(&self, value: Value, path: &str, found: &Finding) -> String {
         let (toucher, kernel) = (self.toucher, self.kernel());
         let mut text = format!("kernel \"{kernel}\" on \"{}\", argument \"{path}\": ", toucher.alias());
-        let at = super::alias(found.home);
+        let at = alias(found.home);
         let kind = kind_text(value, found);
         let explained = found.explain(toucher);
         let _ = match found.reason {
@@ -178,7 +179,7 @@ impl<'a> Check<'a> {
                 "cannot verify cross-device access: kernel \"{}\" on \"{}\", argument \"{path}\" of {} (memory_kind={}): {}",
                 self.kernel(),
                 self.toucher.alias(),
-                super::alias(found.home),
+                alias(found.home),
                 found.kind.name(),
                 found.explain(self.toucher)
             );
