@@ -63,7 +63,7 @@ pub fn reaches_default(rule: Rule, toucher: &'static Device, home: &'static Devi
     if rule != Rule::Pool {
         return match recording {
             Some(graph) => Ok(graph.reached().peer(home.index())),
-            None => peer::is_enabled_for_gpu(driver, home, toucher),
+            None => peer::plain_is_reached_by_gpu(driver, home, toucher),
         };
     }
     if let (Some(graph), Some(pool)) = (recording, pool::in_use(home))
@@ -71,7 +71,7 @@ pub fn reaches_default(rule: Rule, toucher: &'static Device, home: &'static Devi
     {
         return Ok(given);
     }
-    peer::pool_is_enabled(driver, home, toucher)
+    peer::reaches(driver, peer::Memory::InUse, home, toucher)
 }
 
 fn given(yes: bool) -> Answer {
@@ -98,7 +98,7 @@ fn reach(
         return Ok(Answer::Yes);
     }
     // This only tells one refusal from another, and may find no memory to ask about.
-    if !is_ours && peer::is_enabled(driver, home, toucher).unwrap_or(false) {
+    if !is_ours && peer::reaches(driver, peer::Memory::Plain, home, toucher).unwrap_or(false) {
         return Ok(Answer::NotByPeers);
     }
     refused(driver, toucher, home)

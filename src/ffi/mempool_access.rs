@@ -10,7 +10,7 @@
 
 use super::boundary::{guard, opaque, out};
 use super::device::warp_device;
-use super::peer_access::{is_enabled, is_supported, pair, set_for_all};
+use super::peer_access::{pair, set_for_all};
 use super::scope::warp_scope;
 use super::status::warp_status;
 use crate::peer::{self, Memory};
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn warp_mempool_access_is_supported(
     guard(|| {
         let out = self::out(out, "out")?;
         let (target, peer) = pair(target, peer)?;
-        out.put(u8::from(is_supported(Memory::InUse, target, peer)?));
+        out.put(u8::from(peer::can_be_enabled(Memory::InUse, target, peer)?));
         Ok(())
     })
 }
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn warp_mempool_access_query_enabled(
     guard(|| {
         let out = self::out(out, "out")?;
         let (target, peer) = pair(target, peer)?;
-        out.put(u8::from(is_enabled(Memory::InUse, target, peer)?));
+        out.put(u8::from(peer::is_enabled(Memory::InUse, target, peer)?));
         Ok(())
     })
 }
