@@ -68,7 +68,8 @@ pub struct warp_launch_argument {
 pub struct warp_launch_report {
     /// sizeof(warp_launch_report), set by the caller.
     pub struct_size: usize,
-    /// What was looked at and is accessible, NULL and arrays without items included. All counts are 0 when nothing was looked at.
+    /// What was looked at and is accessible, NULL and arrays without items included. All counts are 0 when nothing was looked
+    /// at.
     pub accessible: u64,
     /// What could not be verified.
     pub unverified: u64,
@@ -129,8 +130,8 @@ pub unsafe extern "C" fn warp_launch_get_mode(out: *mut warp_launch_mode) -> war
 
 /// Looks whether a kernel may be launched on a device with these arguments. Launches nothing. In relaxed mode nothing is looked
 /// at, not even whether the arguments are there. NULL and arrays without items pass in every mode. What cannot be verified is
-/// warned of once for each kernel, argument and pair of devices, as far back as 1,024 warnings go. Also while something is
-/// captured. Any thread.
+/// warned of once for each kernel, argument and pair of devices, as far back as 1,024 warnings go. Legal while something is
+/// captured.
 ///
 /// @param device  the launch device; NULL for the default.
 /// @param kernel  the kernel's name, for messages, UTF-8; may be NULL.

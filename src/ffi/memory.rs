@@ -220,7 +220,8 @@ pub unsafe extern "C" fn warp_alloc(
 /// @param out  the first address, to be given to warp_free().
 /// @return as warp_alloc(), and WARP_ERROR_BAD_ALIGNMENT for no power of two; WARP_ERROR_INVALID_ARGUMENT for a kind
 ///     that is unknown or of the other sort of device, a stream of another device, or a pool of another GPU or with another
-///     kind than WARP_MEMORY_CUDA_MEMPOOL; WARP_ERROR_NOT_SUPPORTED for pools, managed or page-locked memory where there are none: it is never replaced by another kind.
+///     kind than WARP_MEMORY_CUDA_MEMPOOL; WARP_ERROR_NOT_SUPPORTED for pools, managed or page-locked memory where there are
+///     none: it is never replaced by another kind.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_alloc_with(
     device: *mut warp_device,

@@ -142,8 +142,8 @@ pub unsafe extern "C" fn warp_mempool_is_supported(device: *mut warp_device, out
     })
 }
 
-/// Whether what names no kind comes from the pool, on the calling thread: as its innermost scope says, else as the process
-/// chose. Cheap.
+/// Whether requests that name no kind come from the pool, on the calling thread: as its innermost scope says, else as the
+/// process chose. Cheap.
 ///
 /// @param device  the device; NULL for the default.
 /// @param out  1 or 0; 0 for the CPU and where there are no pools.
@@ -169,10 +169,11 @@ pub unsafe extern "C" fn warp_mempool_set_enabled(device: *mut warp_device, enab
 
 /// Switches the pools of several devices on or off for the process: of all or of none.
 ///
-/// @param devices  count of them; NULL with count 0 for every GPU.
+/// @param devices  the devices, NULL among them for the default; NULL, with a count of 0, for every GPU.
 /// @param count  how many.
 /// @param enabled  nonzero for on.
-/// @return as warp_mempool_set_enabled(), with the first device that cannot in the message; nothing changes.
+/// @return as warp_mempool_set_enabled(), with the first device that cannot in the message; WARP_ERROR_INVALID_ARGUMENT also
+///     when devices is NULL and count is not 0. Nothing changes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_mempool_set_enabled_for(
     devices: *const *mut warp_device,
@@ -274,7 +275,7 @@ pub unsafe extern "C" fn warp_mempool_release(pool: *mut warp_mempool) -> warp_s
     })
 }
 
-/// Has allocations of a device come from a pool from now on: what names no kind while pools are on, what names
+/// Has allocations of a device come from a pool from now on: requests that name no kind while pools are on, those that name
 /// WARP_MEMORY_CUDA_MEMPOOL, and what is captured. The device keeps the pool, also when it is released, until it uses another
 /// or the library is shut down. Process-wide.
 ///

@@ -110,9 +110,10 @@ pub unsafe extern "C" fn warp_peer_access_query_enabled(
 /// @param peer  the device that touches it; NULL for the default.
 /// @param enabled  nonzero to enable, 0 to disable.
 /// @return WARP_ERROR_INVALID_ARGUMENT to enable with the CPU on either side; WARP_ERROR_NOT_SUPPORTED to enable for GPUs that
-///     cannot be peers or failed warp_peer_access_verify(), or for two contexts of one GPU, which the driver refuses; WARP_ERROR_PEER_LIMIT when one of the two has
-///     as many peers as it can have; WARP_ERROR_BUSY when an open scope keeps the opposite; WARP_ERROR_DEVICE_LOST,
-///     WARP_ERROR_OUT_OF_MEMORY, WARP_ERROR_FORKED in a forked child, WARP_ERROR_DRIVER. All is as before then.
+///     cannot be peers or failed warp_peer_access_verify(), or for two contexts of one GPU, which the driver refuses;
+///     WARP_ERROR_PEER_LIMIT when one of the two has as many peers as it can have; WARP_ERROR_BUSY when an open scope keeps
+///     the opposite; WARP_ERROR_DEVICE_LOST, WARP_ERROR_OUT_OF_MEMORY, WARP_ERROR_FORKED in a forked child, WARP_ERROR_DRIVER.
+///     All is as before then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_peer_access_set_enabled(
     target: *mut warp_device,
