@@ -203,8 +203,8 @@ PROCESS_TEST(each_pool_has_its_own_access)
     start_on("h200x2");
     context_of(gpu(0));
     CHECK_STATUS(warp_mempool_create(gpu(0), NULL, &created), WARP_SUCCESS);
-    native[WRAPPED] = foreign_pool(0);
-    native[FOREIGN] = foreign_pool(0);
+    native[WRAPPED] = foreign_pool(0, 0);
+    native[FOREIGN] = foreign_pool(0, 0);
     CHECK_STATUS(warp_mempool_wrap(gpu(0), native[WRAPPED], &wrapped), WARP_SUCCESS);
     {
         warp_mempool_info info = {.struct_size = sizeof info};
@@ -256,7 +256,7 @@ PROCESS_TEST(memory_whose_pool_was_destroyed_is_asked_about_without_harm)
     start_on("h200x2");
     context_of(gpu(0));
     context_of(gpu(1));
-    pool = foreign_pool(0);
+    pool = foreign_pool(0, 0);
     grant_pool(pool, 1, 3);
     block = foreign_pooled(context_of(gpu(0)), pool, 64);
     EXPECT_POINTER(gpu(1), block, POOL_ACCESS);
