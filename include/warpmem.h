@@ -2752,7 +2752,7 @@ typedef struct warp_launch_report {
      * accessible.
      */
     uint64_t argument;
-    /** The home of its memory; NULL when that is unknown. */
+    /** The device that its memory is at home on; NULL when that is unknown, or no longer in the table. */
     warp_device *device;
     /** WARP_ACCESS_ACCESSIBLE when all is, else what the worst is; 0 when nothing was looked at. */
     warp_access access;

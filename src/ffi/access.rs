@@ -9,8 +9,8 @@
 //! something is captured; a thread that captures on the device is told what was so when its capture began.
 
 use super::array::{found as found_array, warp_array};
-use super::boundary::{Grows, address, guard, handle, opaque, out, out_struct};
-use super::device::{found_device, warp_device};
+use super::boundary::{Grows, address, guard, handle, out, out_struct};
+use super::device::{found_device, told, warp_device};
 use super::indexed::{found as found_indexed, warp_indexed_array};
 use super::memory::{warp_access_rule, warp_memory_kind};
 use super::status::warp_status;
@@ -183,7 +183,7 @@ unsafe impl Grows for warp_access_info {
 fn shown(found: &Finding) -> warp_access_info {
     warp_access_info {
         struct_size: size_of::<warp_access_info>(),
-        device: found.home.map_or(std::ptr::null_mut(), |home| opaque(home.handle())),
+        device: told(found.home),
         access: found.access() as i32,
         reason: found.reason as i32,
         kind: found.kind as i32,

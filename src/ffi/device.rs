@@ -90,6 +90,14 @@ pub(super) fn found_device(device: *const warp_device) -> Result<&'static device
     device::from_handle(handle(device))
 }
 
+/// The handle by which a device is told to the caller; NULL for none, and for one that is no longer in the table.
+pub(super) fn told(device: Option<&device::Device>) -> *mut warp_device {
+    match device {
+        Some(device) if device.is_live() => opaque(device.handle()),
+        _ => std::ptr::null_mut(),
+    }
+}
+
 /// The devices of a list that a call names; `None` for NULL and a count of 0, which stand for all that there are to name.
 pub(super) fn found_devices(
     list: *const *mut warp_device,

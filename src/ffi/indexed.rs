@@ -6,7 +6,7 @@
 
 use super::array::{found as found_array, numbers, put_numbers, warp_array};
 use super::boundary::{Grows, guard, handle, opaque, optional_out, out, out_struct, pointer};
-use super::device::warp_device;
+use super::device::{told, warp_device};
 use super::dtype::{face_of, warp_dtype};
 use super::status::warp_status;
 use crate::array::MAX_RANK;
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn warp_indexed_array_get_info(
         out.put(warp_indexed_array_info {
             struct_size: size_of::<warp_indexed_array_info>(),
             data: pointer(data.address()),
-            device: if device.is_live() { opaque(device.handle()) } else { std::ptr::null_mut() },
+            device: told(Some(device)),
             count: indexed.count(),
             dtype: face_of(data.dtype()),
             rank: indexed.rank() as i32,

@@ -5,8 +5,8 @@
 //! legal, instead of a fault that names nothing and loses the device.
 
 use super::access::{warp_access, warp_access_reason};
-use super::boundary::{Grows, address, field, guard, handle, opaque, out, out_struct, text};
-use super::device::{found_device, warp_device};
+use super::boundary::{Grows, address, field, guard, handle, out, out_struct, text};
+use super::device::{found_device, told, warp_device};
 use super::memory::warp_memory_kind;
 use super::status::{WARP_SUCCESS, warp_status};
 use crate::access::{self, Argument, Check, Mode, Report, Value};
@@ -78,7 +78,7 @@ pub struct warp_launch_report {
     /// The place of the first of the worst in the list of arguments; of one that is in a struct, the struct's. 0 when all is
     /// accessible.
     pub argument: u64,
-    /// The home of its memory; NULL when that is unknown.
+    /// The device that its memory is at home on; NULL when that is unknown, or no longer in the table.
     pub device: *mut warp_device,
     /// WARP_ACCESS_ACCESSIBLE when all is, else what the worst is; 0 when nothing was looked at.
     pub access: warp_access,
@@ -193,7 +193,7 @@ fn shown(found: &Report) -> warp_launch_report {
         unverified: found.unverified,
         inaccessible: found.inaccessible,
         argument: worst.map_or(0, |worst| worst.index as u64),
-        device: worst.and_then(|worst| worst.home).map_or(std::ptr::null_mut(), |home| opaque(home.handle())),
+        device: told(worst.and_then(|worst| worst.home)),
         access: worst.map_or(super::access::WARP_ACCESS_ACCESSIBLE, |worst| worst.access as i32),
         reason: worst.map_or(0, |worst| worst.reason as i32),
         kind: worst.map_or(0, |worst| worst.kind as i32),

@@ -14,8 +14,8 @@
 //! Unless it is said otherwise: WARP_ERROR_INVALID_ARGUMENT for the CPU, WARP_ERROR_NOT_SUPPORTED for a GPU without pools, and
 //! WARP_ERROR_INVALID_HANDLE for a pool that was released. No context is made. Any thread, also while something is captured.
 
-use super::boundary::{Grows, flags, guard, handle, opaque, options, out, out_struct};
-use super::device::{found_device, found_devices, warp_device};
+use super::boundary::{Grows, OutStruct, flags, guard, handle, opaque, options, out, out_struct};
+use super::device::{found_device, found_devices, told, warp_device};
 use super::status::warp_status;
 use crate::device;
 use crate::error::Result;
@@ -271,7 +271,7 @@ pub unsafe extern "C" fn warp_mempool_wrap(
 pub unsafe extern "C" fn warp_mempool_release(pool: *mut warp_mempool) -> warp_status {
     guard(|| {
         runtime::require_once_live()?;
-        if pool.is_null() { Ok(()) } else { self::pool::release(handle(pool)) }
+        if pool.is_null() { Ok(()) } else { pool::release(handle(pool)) }
     })
 }
 
@@ -286,7 +286,7 @@ pub unsafe extern "C" fn warp_mempool_release(pool: *mut warp_mempool) -> warp_s
 pub unsafe extern "C" fn warp_mempool_use(device: *mut warp_device, pool: *mut warp_mempool) -> warp_status {
     guard(|| {
         let device = found_device(device)?;
-        self::pool::use_pool(device, (!pool.is_null()).then(|| handle(pool)))
+        pool::use_pool(device, (!pool.is_null()).then(|| handle(pool)))
     })
 }
 
@@ -302,10 +302,9 @@ pub unsafe extern "C" fn warp_mempool_get_info(
     guard(|| {
         let out = out_struct(out)?;
         let pool = found(pool)?;
-        let device = Some(pool.device()).filter(|device| device.is_live());
         out.put(warp_mempool_info {
             struct_size: size_of::<warp_mempool_info>(),
-            device: device.map_or(std::ptr::null_mut(), |device| opaque(device.handle())),
+            device: told(Some(pool.device())),
             native: pool.native().0,
             max_size: pool.max_size(),
             handle_types: pool.handle_types(),
@@ -316,7 +315,7 @@ pub unsafe extern "C" fn warp_mempool_get_info(
     })
 }
 
-fn put_memory(pool: &Entered, out: super::boundary::OutStruct<warp_mempool_memory_info>) -> Result<()> {
+fn put_memory(pool: &Entered, out: OutStruct<warp_mempool_memory_info>) -> Result<()> {
     let held = pool.memory()?;
     out.put(warp_mempool_memory_info {
         struct_size: size_of::<warp_mempool_memory_info>(),

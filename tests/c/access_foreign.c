@@ -26,6 +26,31 @@ static warp_device *registered(CUcontext context)
 
 /* ---- Several contexts of one GPU --------------------------------------------------------------------------------- */
 
+PROCESS_TEST(a_home_that_was_removed_is_not_told_by_a_stale_handle)
+{
+    CUcontext context;
+    warp_device *second;
+    warp_launch_argument argument = {.name = "a", .kind = WARP_LAUNCH_POINTER};
+    warp_launch_report report = {.struct_size = sizeof report};
+    void *block;
+    start_on("h200x2");
+    context = driver_foreign(0);
+    second = registered(context);
+    block = block_of(second, 64, WARP_MEMORY_CUDA_DEVICE);
+    argument.value = block;
+    CHECK_EQ_PTR(pointer_access(gpu(1), block).device, second);
+    CHECK_STATUS(warp_launch_check(gpu(1), "k", &argument, 1, sizeof argument, WARP_LAUNCH_CHECKED, &report),
+                 WARP_ERROR_ACCESS_DENIED);
+    CHECK_EQ_PTR(report.device, second);
+    CHECK_STATUS(warp_device_remove(second), WARP_SUCCESS);
+    CHECK_EQ_PTR(pointer_access(gpu(1), block).device, NULL);
+    CHECK_EQ_I64(pointer_access(gpu(1), block).reason, WARP_ACCESS_REASON_NO_PEER_ACCESS);
+    CHECK_STATUS(warp_launch_check(gpu(1), "k", &argument, 1, sizeof argument, WARP_LAUNCH_CHECKED, &report),
+                 WARP_ERROR_ACCESS_DENIED);
+    CHECK_EQ_PTR(report.device, NULL);
+    CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+}
+
 PROCESS_TEST(memory_of_another_context_of_the_gpu_is_accessible)
 {
     CUcontext context;
