@@ -128,13 +128,7 @@ pub fn of_device(toucher: &'static Device, other: &'static Device) -> Result<boo
     let memory = memory(toucher, Some(other), rule);
     let answer = match rule::question(about(toucher), memory) {
         None => Answer::No,
-        Some(_) => {
-            if ask::reaches_default(rule, toucher, other)? {
-                Answer::Yes
-            } else {
-                Answer::No
-            }
-        }
+        Some(_) => ask::answer_of_default(rule, toucher, other)?,
     };
     Ok(rule::judge(about(toucher), memory, answer).access() == Access::Accessible)
 }

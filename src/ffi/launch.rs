@@ -286,7 +286,8 @@ impl Walk<'_, '_> {
             WARP_LAUNCH_ARRAY => Value::Array(handle(argument.value)),
             WARP_LAUNCH_INDEXED_ARRAY => Value::Indexed(handle(argument.value)),
             WARP_LAUNCH_POINTER => Value::Pointer(address(argument.value)),
-            _ => return self.members(&argument, place, list.stride, around),
+            WARP_LAUNCH_STRUCT => return self.members(&argument, place, list.stride, around),
+            _ => return unknown_kind(&argument, place, around),
         };
         let outermost = || {
             let (mut index, mut around) = (place, around);
@@ -307,14 +308,6 @@ impl Walk<'_, '_> {
         around: Option<&Around<'_>>,
     ) -> Result<()> {
         let name = || path(argument, place, around);
-        if argument.kind != WARP_LAUNCH_STRUCT {
-            fail!(
-                InvalidArgument,
-                "argument \"{}\" has the kind {}; use WARP_LAUNCH_ARRAY, _INDEXED_ARRAY, _POINTER or _STRUCT",
-                name(),
-                argument.kind
-            );
-        }
         let depth = around.map_or(0, |around| around.depth) + 1;
         if depth > DEEPEST {
             fail!(
@@ -331,6 +324,16 @@ impl Walk<'_, '_> {
         self.left = left;
         self.each(list, Some(&Around { argument, place, outer: around, depth }))
     }
+}
+
+#[cold]
+fn unknown_kind(argument: &warp_launch_argument, place: usize, around: Option<&Around<'_>>) -> Result<()> {
+    fail!(
+        InvalidArgument,
+        "argument \"{}\" has the kind {}; use WARP_LAUNCH_ARRAY, _INDEXED_ARRAY, _POINTER or _STRUCT",
+        path(argument, place, around),
+        argument.kind
+    )
 }
 
 /// The name of an argument, behind those of the structs around it.
