@@ -10,8 +10,6 @@
 #define _GNU_SOURCE
 #include "rounds.h"
 
-#include <dlfcn.h>
-
 enum { ARGUMENTS = 8 };
 
 static int rounds = 101;
@@ -118,11 +116,9 @@ int main(int count, char **words)
     MUST(warp_mempool_get(here, &of_here));
     MUST(warp_mempool_get_info(of_here, &pool_info));
     pool = pool_info.native;
-    const char *path = getenv("WARPMEM_LIBCUDA");
-    void *file = dlopen(path ? path : "libcuda.so.1", RTLD_NOW), *found = file ? dlsym(file, "cuMemPoolGetAccess") : NULL;
+    void *found = driver_entry("cuMemPoolGetAccess");
     memcpy(&pool_access, &found, sizeof found);
-    if (found)
-        row("cuMemPoolGetAccess, for comparison", raw_pool_access, 20000, 0);
+    row("cuMemPoolGetAccess, for comparison", raw_pool_access, 20000, 0);
     row("warp_access_can, pool memory of another GPU, without", can_pool_of_another, 20000, 100);
     MUST(warp_mempool_access_set_enabled(here, there, 1));
     row("warp_access_can, pool memory of another GPU, with access", can_pool_of_another, 20000, 100);

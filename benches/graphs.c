@@ -10,7 +10,6 @@
 #define _GNU_SOURCE
 #include "rounds.h"
 
-#include <dlfcn.h>
 #include <inttypes.h>
 
 static int rounds = 101;
@@ -69,14 +68,8 @@ static void find_driver(void)
                {&cu.launch, "cuGraphLaunch"},
                {&cu.exec_destroy, "cuGraphExecDestroy"},
                {&cu.graph_destroy, "cuGraphDestroy"}};
-    const char *path = getenv("WARPMEM_LIBCUDA");
-    void *file = dlopen(path ? path : "libcuda.so.1", RTLD_NOW);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        void *found = file ? dlsym(file, all[i].name) : NULL;
-        if (!found) {
-            fprintf(stderr, "the driver lacks %s\n", all[i].name);
-            exit(1);
-        }
+        void *found = driver_entry(all[i].name);
         memcpy(all[i].entry, &found, sizeof found);
     }
 }
@@ -512,7 +505,7 @@ static double our_free_in_capture(long nodes)
 
 static void bench_frees_in_captures(void)
 {
-    char what[64];
+    char what[96];
     for (long nodes = 1; nodes <= 1000; nodes *= 10) {
         snprintf(what, sizeof what, "free in a capture, %ld nodes after the allocation:", nodes);
         compare(what, raw_free_in_capture, our_free_in_capture, nodes, 0, 0);

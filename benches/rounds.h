@@ -1,11 +1,13 @@
 /*
- * rounds.h: what the benchmarks share: the clock, calls that must not fail, and what is told of many rounds.
+ * rounds.h: what the benchmarks share: the clock, calls that must not fail, the driver's own calls for comparison, and what is
+ * told of many rounds.
  */
 #ifndef WARPMEM_BENCHES_ROUNDS_H
 #define WARPMEM_BENCHES_ROUNDS_H
 
 #include <warpmem.h>
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +30,18 @@ MAYBE_UNUSED static void must(warp_status status, const char *what)
     }
 }
 #define MUST(call) must((call), #call)
+
+/* A function of the driver that the library finds too. Linked to nothing, as other code has it. */
+MAYBE_UNUSED static void *driver_entry(const char *name)
+{
+    const char *path = getenv("WARPMEM_LIBCUDA");
+    void *file = dlopen(path ? path : "libcuda.so.1", RTLD_NOW), *entry = file ? dlsym(file, name) : NULL;
+    if (!entry) {
+        fprintf(stderr, "%s: %s\n", file ? "the driver lacks it" : "no driver", dlerror());
+        exit(1);
+    }
+    return entry;
+}
 
 static int by_value(const void *a, const void *b)
 {

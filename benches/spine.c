@@ -10,7 +10,6 @@
 #define _GNU_SOURCE
 #include "rounds.h"
 
-#include <dlfcn.h>
 #include <inttypes.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -32,27 +31,6 @@ typedef int (*capturing_fn)(void *, int *);
 typedef int (*context_id_fn)(void *, unsigned long long *);
 
 static int rounds = 101;
-
-static void *driver(void)
-{
-    const char *path = getenv("WARPMEM_LIBCUDA");
-    void *file = dlopen(path ? path : "libcuda.so.1", RTLD_NOW);
-    if (!file) {
-        fprintf(stderr, "no driver: %s\n", dlerror());
-        exit(1);
-    }
-    return file;
-}
-
-static void *find(const char *name)
-{
-    void *address = dlsym(driver(), name);
-    if (!address) {
-        fprintf(stderr, "the driver lacks %s\n", name);
-        exit(1);
-    }
-    return address;
-}
 
 /* Runs one measurement in a process of its own, since a driver is started once in each. */
 static double in_child(double (*measure)(void))
@@ -79,7 +57,7 @@ static double in_child(double (*measure)(void))
 static double start_driver(void)
 {
     double begin = now();
-    init_fn init = (init_fn)find("cuInit");
+    init_fn init = (init_fn)driver_entry("cuInit");
     init(0);
     return now() - begin;
 }
@@ -91,11 +69,11 @@ static double start_library(void)
     double took = now() - begin;
     /* No context may have been made. */
     int count = 0;
-    ((count_fn)find("cuDeviceGetCount"))(&count);
+    ((count_fn)driver_entry("cuDeviceGetCount"))(&count);
     for (int i = 0; i < count; i++) {
         unsigned flags;
         int active = 0;
-        ((state_fn)find("cuDevicePrimaryCtxGetState"))(i, &flags, &active);
+        ((state_fn)driver_entry("cuDevicePrimaryCtxGetState"))(i, &flags, &active);
         if (active) {
             fprintf(stderr, "warp_init made a context on GPU %d\n", i);
             exit(1);
@@ -126,17 +104,17 @@ static void bench_pairs(void)
     uint64_t keep_all = UINT64_MAX;
     MUST(warp_device_get("cuda:0", &device));
     MUST(warp_device_get_native_context(device, &context));
-    ((set_current_fn)find("cuCtxSetCurrent"))(context);
-    ((default_pool_fn)find("cuDeviceGetDefaultMemPool"))(&pool, 0);
-    ((pool_set_fn)find("cuMemPoolSetAttribute"))(pool, 4 /* RELEASE_THRESHOLD */, &keep_all);
-    ((stream_create_fn)find("cuStreamCreate"))(&native, 1);
+    ((set_current_fn)driver_entry("cuCtxSetCurrent"))(context);
+    ((default_pool_fn)driver_entry("cuDeviceGetDefaultMemPool"))(&pool, 0);
+    ((pool_set_fn)driver_entry("cuMemPoolSetAttribute"))(pool, 4 /* RELEASE_THRESHOLD */, &keep_all);
+    ((stream_create_fn)driver_entry("cuStreamCreate"))(&native, 1);
     MUST(warp_stream_wrap(device, native, &stream));
-    alloc_async_fn raw_alloc = (alloc_async_fn)find("cuMemAllocAsync");
-    free_async_fn raw_free = (free_async_fn)find("cuMemFreeAsync");
-    stream_sync_fn sync = (stream_sync_fn)find("cuStreamSynchronize");
-    exchange_fn exchange = (exchange_fn)find("cuThreadExchangeStreamCaptureMode");
-    capturing_fn capturing = (capturing_fn)find("cuStreamIsCapturing");
-    context_id_fn context_id = (context_id_fn)find("cuCtxGetId");
+    alloc_async_fn raw_alloc = (alloc_async_fn)driver_entry("cuMemAllocAsync");
+    free_async_fn raw_free = (free_async_fn)driver_entry("cuMemFreeAsync");
+    stream_sync_fn sync = (stream_sync_fn)driver_entry("cuStreamSynchronize");
+    exchange_fn exchange = (exchange_fn)driver_entry("cuThreadExchangeStreamCaptureMode");
+    capturing_fn capturing = (capturing_fn)driver_entry("cuStreamIsCapturing");
+    context_id_fn context_id = (context_id_fn)driver_entry("cuCtxGetId");
 
     double *raw = calloc((size_t)rounds, sizeof *raw), *ours = calloc((size_t)rounds, sizeof *ours);
     double *plain = calloc((size_t)rounds, sizeof *plain), *over = calloc((size_t)rounds, sizeof *over);

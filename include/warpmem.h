@@ -402,8 +402,7 @@ warp_status warp_device_query_memory(const warp_device *device, uint64_t *out_fr
 
 /**
  * The device's native context, a CUcontext. Makes the primary context of a GPU if this library had not retained
- * it yet; it stays the library's, which keeps it. It is not made current: for launches of your own do so, with
- * cuCtxSetCurrent().
+ * it yet; it stays the library's, which keeps it.
  *
  * @param device  a CUDA device; NULL for the default.
  * @param out  the context.
@@ -795,14 +794,12 @@ warp_status warp_stream_wait_stream(warp_stream *stream, warp_stream *other);
  * A scope makes something so for the calling thread until it is ended, and then what was before is so again. While it is
  * open, the functions that tell the current stream, the default device or whether pools are on tell what the scope says.
  * Scopes of a thread are ended in the reverse order, by the thread that began them; new threads begin without any, and a
- * thread that ends takes its scopes with it. At most 64 are open in a thread at once.
+ * thread that ends takes its scopes with it. At most 64 are open in a thread at once. Scopes of peer access and of pool
+ * access have their places among them, but are for the whole process: see warp_scope_begin_peer_access().
  *
  * What is chosen for the whole process inside a scope, with warp_device_set_default() or warp_mempool_set_enabled(), is seen
  * when the scope ends. What the thread chooses for itself, with warp_stream_set_current() or warp_device_set_for_thread(),
  * holds until then.
- *
- * Scopes of access between GPUs are for the whole process: warp_scope_begin_peer_access() and
- * warp_scope_begin_mempool_access(), in the chapters on access.
  * ================================================================================================ */
 
 /** A scope. Good until it is ended. */
@@ -885,9 +882,8 @@ typedef struct warp_mempool_options {
     /** sizeof(warp_mempool_options), set by the caller. */
     size_t struct_size;
     /**
-     * The most bytes that the pool may hold; the driver rounds it up, to 32 MiB on many GPUs. What would need more is
-     * WARP_ERROR_OUT_OF_MEMORY, and no other pool steps in. What captures allocate is their graphs' and not counted. 0 for
-     * what the GPU has.
+     * The most bytes that the pool may hold; the driver rounds it up, to 32 MiB on many GPUs. What captures allocate is their
+     * graphs' and not counted. 0 for what the GPU has.
      */
     uint64_t max_size;
     /** Bytes that it keeps when something is waited for, any number. */
@@ -941,8 +937,8 @@ typedef struct warp_mempool_memory_info {
 warp_status warp_mempool_is_supported(warp_device *device, uint8_t *out);
 
 /**
- * Whether what names no kind comes from the pool, on the calling thread: as its innermost scope says, else as the process
- * chose. Cheap.
+ * Whether requests that name no kind come from the pool, on the calling thread: as its innermost scope says, else as the
+ * process chose. Cheap.
  *
  * @param device  the device; NULL for the default.
  * @param out  1 or 0; 0 for the CPU and where there are no pools.
@@ -962,10 +958,11 @@ warp_status warp_mempool_set_enabled(warp_device *device, uint8_t enabled);
 /**
  * Switches the pools of several devices on or off for the process: of all or of none.
  *
- * @param devices  count of them; NULL with count 0 for every GPU.
+ * @param devices  the devices, NULL among them for the default; NULL, with a count of 0, for every GPU.
  * @param count  how many.
  * @param enabled  nonzero for on.
- * @return as warp_mempool_set_enabled(), with the first device that cannot in the message; nothing changes.
+ * @return as warp_mempool_set_enabled(), with the first device that cannot in the message; WARP_ERROR_INVALID_ARGUMENT also
+ *     when devices is NULL and count is not 0. Nothing changes.
  */
 warp_status warp_mempool_set_enabled_for(warp_device *const *devices, size_t count, uint8_t enabled);
 
@@ -1015,7 +1012,7 @@ warp_status warp_mempool_wrap(warp_device *device, void *native_pool, warp_mempo
 warp_status warp_mempool_release(warp_mempool *pool);
 
 /**
- * Has allocations of a device come from a pool from now on: what names no kind while pools are on, what names
+ * Has allocations of a device come from a pool from now on: requests that name no kind while pools are on, those that name
  * WARP_MEMORY_CUDA_MEMPOOL, and what is captured. The device keeps the pool, also when it is released, until it uses another
  * or the library is shut down. Process-wide.
  *
@@ -1316,7 +1313,8 @@ warp_status warp_alloc(warp_device *device, uint64_t size, void **out);
  * @param out  the first address, to be given to warp_free().
  * @return as warp_alloc(), and WARP_ERROR_BAD_ALIGNMENT for no power of two; WARP_ERROR_INVALID_ARGUMENT for a kind
  *     that is unknown or of the other sort of device, a stream of another device, or a pool of another GPU or with another
- *     kind than WARP_MEMORY_CUDA_MEMPOOL; WARP_ERROR_NOT_SUPPORTED for pools, managed or page-locked memory where there are none: it is never replaced by another kind.
+ *     kind than WARP_MEMORY_CUDA_MEMPOOL; WARP_ERROR_NOT_SUPPORTED for pools, managed or page-locked memory where there are
+ *     none: it is never replaced by another kind.
  */
 warp_status warp_alloc_with(warp_device *device,
                             uint64_t size,
@@ -1479,9 +1477,10 @@ warp_status warp_peer_access_query_enabled(const warp_device *target, const warp
  * @param peer  the device that touches it; NULL for the default.
  * @param enabled  nonzero to enable, 0 to disable.
  * @return WARP_ERROR_INVALID_ARGUMENT to enable with the CPU on either side; WARP_ERROR_NOT_SUPPORTED to enable for GPUs that
- *     cannot be peers or failed warp_peer_access_verify(), or for two contexts of one GPU, which the driver refuses; WARP_ERROR_PEER_LIMIT when one of the two has
- *     as many peers as it can have; WARP_ERROR_BUSY when an open scope keeps the opposite; WARP_ERROR_DEVICE_LOST,
- *     WARP_ERROR_OUT_OF_MEMORY, WARP_ERROR_FORKED in a forked child, WARP_ERROR_DRIVER. All is as before then.
+ *     cannot be peers or failed warp_peer_access_verify(), or for two contexts of one GPU, which the driver refuses;
+ *     WARP_ERROR_PEER_LIMIT when one of the two has as many peers as it can have; WARP_ERROR_BUSY when an open scope keeps
+ *     the opposite; WARP_ERROR_DEVICE_LOST, WARP_ERROR_OUT_OF_MEMORY, WARP_ERROR_FORKED in a forked child, WARP_ERROR_DRIVER.
+ *     All is as before then.
  */
 warp_status warp_peer_access_set_enabled(warp_device *target, warp_device *peer, uint8_t enabled);
 
@@ -1562,12 +1561,12 @@ warp_status warp_scope_begin_peer_access(warp_device *target,
  * Pool access
  *
  * Whether kernels of one GPU may touch memory that comes from a pool of another (WARP_MEMORY_CUDA_MEMPOOL). What was said of
- * peer access is so here too, with what is else:
+ * peer access is so here too, but for this:
  *
- * Peer access says nothing of pools, nor pool access of plain memory. It is the GPU's, in whichever context, needs none to be
- * made, and has no limit but that the two could be peers. The target must have pools, the peer need not. A device stands for
- * its pool in use, and what its other pools give is not covered: those are named by warp_mempool_query_access() and
- * warp_mempool_set_access().
+ * Peer access says nothing of pools, nor pool access of plain memory. Pool access is the GPU's, in whichever context, needs
+ * none to be made, and has no limit but that the two could be peers. The target must have pools, the peer need not. A device
+ * stands for its pool in use, and what its other pools give is not covered: those are named by warp_mempool_query_access()
+ * and warp_mempool_set_access().
  * ================================================================================================ */
 
 /**
@@ -1608,9 +1607,10 @@ warp_status warp_mempool_access_query_enabled(const warp_device *target,
  * @param target  the device that owns the memory; NULL for the default.
  * @param peer  the device that touches it; NULL for the default.
  * @param enabled  nonzero to enable, 0 to disable.
- * @return WARP_ERROR_INVALID_ARGUMENT to enable with the CPU on either side; WARP_ERROR_NOT_SUPPORTED to enable when the target
- *     has no pools, or for GPUs that cannot be peers or failed warp_peer_access_verify(); WARP_ERROR_BUSY when an open scope keeps the opposite;
- *     WARP_ERROR_DEVICE_LOST, WARP_ERROR_FORKED in a forked child, WARP_ERROR_DRIVER. All is as before then.
+ * @return WARP_ERROR_INVALID_ARGUMENT to enable with the CPU on either side; WARP_ERROR_NOT_SUPPORTED to enable when the
+ *     target has no pools, or for GPUs that cannot be peers or failed warp_peer_access_verify(); WARP_ERROR_BUSY when an open
+ *     scope keeps the opposite; WARP_ERROR_DEVICE_LOST, WARP_ERROR_FORKED in a forked child, WARP_ERROR_DRIVER. All is as
+ *     before then.
  */
 warp_status warp_mempool_access_set_enabled(warp_device *target, warp_device *peer, uint8_t enabled);
 
@@ -1902,8 +1902,8 @@ warp_status warp_array_full(warp_device *device,
 
 /**
  * Makes an array around memory that other code allocated. The memory must last until the array and its views are
- * released: that it does is not watched, not even for blocks of the library. Where it really is gets checked, by the ledger for
- * blocks of the library, else by the driver; on the CPU an address that neither knows is taken for ordinary host memory.
+ * released. Where it really is gets checked, by the ledger for blocks of the library, else by the driver; on the CPU
+ * an address that neither knows is taken for ordinary host memory.
  *
  * @param device  the device that the memory is said to be on; NULL for the default. Page-locked memory is on the CPU,
  *     managed memory on any device.
@@ -2521,8 +2521,6 @@ typedef int32_t warp_access;
  */
 typedef int32_t warp_access_reason;
 
-/** Nothing is to be told: the reason in the report of a launch that may be made. */
-#define WARP_ACCESS_REASON_NONE 0
 /** There is no memory: NULL, or an array without items. */
 #define WARP_ACCESS_REASON_EMPTY 1
 /** It is the device's own. */
@@ -2597,9 +2595,9 @@ typedef struct warp_access_info {
 } warp_access_info;
 
 /**
- * Whether code on a device may touch an array's memory, that of a view being its array's. As warp_access_get_status(), but
- * made to be asked often: whether the contexts are still there is not asked, and on the array's own device, where the answer is
- * a few nanoseconds away, neither whether the memory is. Any thread.
+ * Whether code on a device may touch an array's memory; the memory of a view is its array's. As warp_access_get_status(), but
+ * made to be asked often: it does not look whether the contexts are still there, and on the array's own device not even
+ * whether the memory is.
  *
  * @param device  the device; NULL for the default.
  * @param array  the array.
@@ -2610,14 +2608,14 @@ warp_status warp_access_can(const warp_device *device, const warp_array *array, 
 
 /**
  * What code on a device may do with an array's memory, and why. Memory that the library allocated is judged by its record,
- * any other as the driver knows it now. Any thread.
+ * any other as the driver knows it now.
  *
  * @param device  the device; NULL for the default.
  * @param array  the array. One without items is accessible.
  * @param out  filled as far as its struct_size goes.
  * @return WARP_ERROR_DEVICE_LOST when the context of the memory, or of the device, is gone; WARP_ERROR_UNKNOWN_POINTER when
  *     the array's memory was freed by its address; WARP_ERROR_FORKED in a forked child where the driver would have to be
- *     asked.
+ *     asked. What the driver does not answer is no error, but WARP_ACCESS_REASON_NO_ANSWER.
  */
 warp_status warp_access_get_status(const warp_device *device, const warp_array *array, warp_access_info *out);
 
@@ -2670,7 +2668,7 @@ warp_status warp_access_get_indexed_status(const warp_device *device,
 
 /**
  * Whether code on one device may touch what default requests on another are served with at present: pool memory, plain
- * memory, or ordinary host memory. A rough question; what holds for memory that exists, warp_access_can() tells.
+ * memory, or ordinary host memory. A rough question: of memory that exists ask warp_access_can().
  *
  * @param device  the device; NULL for the default.
  * @param other  the device that the memory would be of; NULL for the default.
@@ -2741,7 +2739,8 @@ typedef struct warp_launch_report {
     /** sizeof(warp_launch_report), set by the caller. */
     size_t struct_size;
     /**
-     * What was looked at and is accessible, NULL and arrays without items included. All counts are 0 when nothing was looked at.
+     * What was looked at and is accessible, NULL and arrays without items included. All counts are 0 when nothing was looked
+     * at.
      */
     uint64_t accessible;
     /** What could not be verified. */
@@ -2753,7 +2752,7 @@ typedef struct warp_launch_report {
      * accessible.
      */
     uint64_t argument;
-    /** The home of its memory; NULL when that is unknown. */
+    /** The device that its memory is at home on; NULL when that is unknown, or no longer in the table. */
     warp_device *device;
     /** WARP_ACCESS_ACCESSIBLE when all is, else what the worst is; 0 when nothing was looked at. */
     warp_access access;
@@ -2785,8 +2784,8 @@ warp_status warp_launch_get_mode(warp_launch_mode *out);
 /**
  * Looks whether a kernel may be launched on a device with these arguments. Launches nothing. In relaxed mode nothing is looked
  * at, not even whether the arguments are there. NULL and arrays without items pass in every mode. What cannot be verified is
- * warned of once for each kernel, argument and pair of devices, as far back as 1,024 warnings go. Also while something is
- * captured. Any thread.
+ * warned of once for each kernel, argument and pair of devices, as far back as 1,024 warnings go. Legal while something is
+ * captured.
  *
  * @param device  the launch device; NULL for the default.
  * @param kernel  the kernel's name, for messages, UTF-8; may be NULL.
@@ -2798,8 +2797,7 @@ warp_status warp_launch_get_mode(warp_launch_mode *out);
  *     may be NULL. After other failures it is zero.
  * @return WARP_ERROR_ACCESS_DENIED when the launch is to be left, with the first of the worst arguments in the message;
  *     WARP_ERROR_INVALID_HANDLE, WARP_ERROR_DEVICE_LOST, WARP_ERROR_UNKNOWN_POINTER for an argument as
- *     warp_access_get_status(), but as warp_access_can() for arrays of the launch device: that their memory was freed by its
- *     address is not noticed; WARP_ERROR_INVALID_ARGUMENT for an unknown kind or mode, a stride that is too small or above
+ *     warp_access_get_status(); WARP_ERROR_INVALID_ARGUMENT for an unknown kind or mode, a stride that is too small or above
  *     65,536, structs that nest deeper than 16, or more than 2^20 arguments and members.
  */
 warp_status warp_launch_check(const warp_device *device,

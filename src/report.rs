@@ -76,10 +76,11 @@ fn describe(device: &Device) -> String {
 
 fn peers(text: &mut String, gpus: &[&'static Device]) {
     text.push_str("   CUDA peer access:\n");
-    let matrix: Vec<Vec<bool>> = gpus
-        .iter()
-        .map(|target| gpus.iter().map(|other| peer::is_supported(target, other)).collect())
-        .collect();
+    // Where the driver does not tell, no.
+    let can_be_peers =
+        |target, other| peer::can_be_enabled(peer::Memory::Plain, target, other).unwrap_or(false);
+    let matrix: Vec<Vec<bool>> =
+        gpus.iter().map(|target| gpus.iter().map(|other| can_be_peers(target, other)).collect()).collect();
     let mut pairs = matrix
         .iter()
         .enumerate()

@@ -56,22 +56,26 @@ pub fn unless_silent<T>(answer: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// Whether a GPU may touch what default requests on another are served with.
-pub fn reaches_default(rule: Rule, toucher: &'static Device, home: &'static Device) -> Result<bool> {
+/// The answer for a GPU and what default requests on another are served with.
+pub fn answer_of_default(rule: Rule, toucher: &'static Device, home: &'static Device) -> Result<Answer> {
     let driver = runtime::driver()?;
     let recording = capture::recording(toucher);
-    if rule != Rule::Pool {
-        return match recording {
-            Some(graph) => Ok(graph.reached().peer(home.index())),
-            None => peer::is_enabled_for_gpu(driver, home, toucher),
-        };
-    }
-    if let (Some(graph), Some(pool)) = (recording, pool::in_use(home))
-        && let Some(given) = graph.reached().pool(home.index(), pool.native())
-    {
-        return Ok(given);
-    }
-    peer::pool_is_enabled(driver, home, toucher)
+    let reached = if rule == Rule::Pool {
+        let noted = recording.and_then(|graph| {
+            let pool = pool::in_use(home)?;
+            graph.reached().pool(home.index(), pool.native())
+        });
+        match noted {
+            Some(reached) => reached,
+            None => peer::reaches(driver, peer::Memory::InUse, home, toucher)?,
+        }
+    } else {
+        match recording {
+            Some(graph) => graph.reached().peer(home.index()),
+            None => peer::plain_is_reached_by_gpu(driver, home, toucher)?,
+        }
+    };
+    Ok(given(reached))
 }
 
 fn given(yes: bool) -> Answer {
@@ -98,7 +102,7 @@ fn reach(
         return Ok(Answer::Yes);
     }
     // This only tells one refusal from another, and may find no memory to ask about.
-    if !is_ours && peer::is_enabled(driver, home, toucher).unwrap_or(false) {
+    if !is_ours && peer::reaches(driver, peer::Memory::Plain, home, toucher).unwrap_or(false) {
         return Ok(Answer::NotByPeers);
     }
     refused(driver, toucher, home)

@@ -2,10 +2,10 @@
 
 mod warned;
 
+use super::explain::alias;
 use super::{Access, Finding, Reason, of_array, of_indexed, of_pointer};
 use crate::alloc::{Kind, Rule};
-use crate::array::indexed::IndexedArray;
-use crate::array::{self, Array, PlainlyOn};
+use crate::array::{self, PlainlyOn};
 use crate::device::Device;
 use crate::error::{Error, Result, Status};
 use crate::handle::Handle;
@@ -154,7 +154,7 @@ impl<'a> Check<'a> {
     fn message(&self, value: Value, path: &str, found: &Finding) -> String {
         let (toucher, kernel) = (self.toucher, self.kernel());
         let mut text = format!("kernel \"{kernel}\" on \"{}\", argument \"{path}\": ", toucher.alias());
-        let at = super::alias(found.home);
+        let at = alias(found.home);
         let kind = kind_text(value, found);
         let explained = found.explain(toucher);
         let _ = match found.reason {
@@ -179,7 +179,7 @@ impl<'a> Check<'a> {
                 "cannot verify cross-device access: kernel \"{}\" on \"{}\", argument \"{path}\" of {} (memory_kind={}): {}",
                 self.kernel(),
                 self.toucher.alias(),
-                super::alias(found.home),
+                alias(found.home),
                 found.kind.name(),
                 found.explain(self.toucher)
             );
@@ -194,17 +194,13 @@ impl<'a> Check<'a> {
     }
 }
 
-fn indices_of(indexed: &IndexedArray) -> impl Iterator<Item = &Array> {
-    (0..indexed.rank()).filter_map(|dimension| indexed.index(dimension))
-}
-
 /// `memory_kind=NAME`, or the kinds of an indexed array's parts, the data's first.
 fn kind_text(value: Value, found: &Finding) -> Cow<'static, str> {
     if let Value::Indexed(handle) = value
         && let Ok(indexed) = array::indexed::enter(handle)
     {
         let mut kinds = vec![indexed.data().kind().name()];
-        for kind in indices_of(&indexed).map(|index| index.kind().name()) {
+        for kind in indexed.indices().map(|index| index.kind().name()) {
             if !kinds.contains(&kind) {
                 kinds.push(kind);
             }

@@ -33,10 +33,14 @@ impl IndexedArray {
         &self.data
     }
 
-    /// `None` where the dimension is whole. Through a guard `IndexedArray::index(&guard, dimension)`: guards have an
-    /// `index` of their own.
-    pub fn index(&self, dimension: usize) -> Option<&Array> {
+    /// The index array of a dimension; `None` where that is whole.
+    pub fn index_along(&self, dimension: usize) -> Option<&Array> {
         self.indices.get(dimension)?.as_ref()
+    }
+
+    /// All index arrays that there are.
+    pub fn indices(&self) -> impl Iterator<Item = &Array> {
+        self.indices.iter().flatten()
     }
 
     pub fn rank(&self) -> usize {

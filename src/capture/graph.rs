@@ -1,38 +1,22 @@
 //! A graph, from the begin of its capture until the last block that it made is forgotten. It owns the memory that its
-//! capture allocated in every order of launch, free, release and failure, and keeps what its runs use.
+//! capture allocated in every order of launch, free, release and failure (`memory`), and keeps what its runs use.
+
+mod memory;
+
+pub use memory::Freed;
 
 use super::gone::{self, Keep, LastRun};
 use super::order;
 use crate::device::Device;
-use crate::driver::{CaptureMode, Dependency, Driver, Failure, RawGraph, RawGraphExec, RawNode, RawStream};
+use crate::driver::{CaptureMode, Dependency, Driver, Failure, RawGraph, RawGraphExec, RawStream};
 use crate::handle::{Entered, Object, Tag};
 use crate::log::{self, log};
 use crate::peer::Snapshot;
 use crate::runtime;
 use crate::stream::{self, Stream};
+use memory::Memory;
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-
-/// What became of a free of a graph's memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Freed {
-    /// Every run of the graph frees it; whoever held it may forget it.
-    ByGraph,
-    /// The graph has it in its keeping, for further runs or until the free is placed, and gives it back in the end.
-    Kept,
-    /// No graph uses it any more: to be freed like any other block.
-    Now,
-    /// It never existed, and never will.
-    Never,
-}
-
-/// A block that was freed on another thread than the capturing one, or while the capture was paused.
-struct Pending {
-    base: u64,
-    address: u64,
-    block: Box<dyn Keep>,
-}
 
 enum Phase {
     Capturing,
@@ -48,15 +32,7 @@ enum Phase {
 
 struct State {
     phase: Phase,
-    /// What its capture allocated and the caller has not freed: by the block's first address the node that allocates.
-    blocks: HashMap<u64, RawNode>,
-    pending: Vec<Pending>,
-    /// What other threads' calls may have allocated in the capture without knowing of it: addresses that nobody has.
-    strays: Vec<(u64, Box<dyn Keep>)>,
-    /// Where the free that was recorded last has brought it.
-    ends: order::Ends,
-    /// Blocks of its own that were freed and that its runs go on using.
-    own: Vec<Box<dyn Keep>>,
+    memory: Memory,
     /// What else its runs use.
     kept: Vec<Box<dyn Keep>>,
 }
@@ -111,18 +87,6 @@ pub struct Graph {
 struct Exec {
     ready: Option<RawGraphExec>,
     last: Option<LastRun>,
-}
-
-impl State {
-    /// The freed blocks of its own that no free node took away.
-    fn take_own(&mut self) -> Vec<Box<dyn Keep>> {
-        for pending in self.pending.drain(..) {
-            self.blocks.remove(&pending.base);
-            self.own.push(pending.block);
-        }
-        self.own.extend(self.strays.drain(..).map(|(_, stray)| stray));
-        std::mem::take(&mut self.own)
-    }
 }
 
 impl Object for Graph {
@@ -184,15 +148,7 @@ impl Graph {
             awaited: AtomicU32::new(0),
             over: AtomicBool::new(false),
             exec: Mutex::new(Exec::default()),
-            state: Mutex::new(State {
-                phase: Phase::Capturing,
-                blocks: HashMap::new(),
-                pending: Vec::new(),
-                strays: Vec::new(),
-                ends: order::Ends::default(),
-                own: Vec::new(),
-                kept: Vec::new(),
-            }),
+            state: Mutex::new(State { phase: Phase::Capturing, memory: Memory::default(), kept: Vec::new() }),
         }
     }
 
@@ -296,25 +252,6 @@ impl Graph {
         }
     }
 
-    /// Addresses of the blocks that it made and nobody has freed.
-    pub fn blocks(&self) -> Vec<u64> {
-        if runtime::is_forked() {
-            return Vec::new();
-        }
-        self.state.lock().blocks.keys().copied().collect()
-    }
-
-    /// Notes what its capture just allocated.
-    pub fn allocated(&self, base: u64, node: RawNode) {
-        self.allocated.store(true, Ordering::Release);
-        self.state.lock().blocks.insert(base, node);
-    }
-
-    /// Forgets a block that is not the caller's any more.
-    pub fn forget(&self, base: u64) {
-        self.state.lock().blocks.remove(&base);
-    }
-
     /// Keeps something until nothing of the graph is left. Comes back when that is so already.
     pub fn keep(&self, what: Box<dyn Keep>) -> Option<Box<dyn Keep>> {
         let mut state = self.state.lock();
@@ -323,69 +260,6 @@ impl Graph {
         }
         state.kept.push(what);
         None
-    }
-
-    /// Frees the block that begins at `base` and that the driver knows by `address`: `block` is what there is to keep of
-    /// it. A context is current, and the thread's capture mode relaxed. On failure nothing was freed.
-    pub fn free(
-        &self,
-        driver: &'static Driver,
-        base: u64,
-        address: u64,
-        block: impl FnOnce() -> Box<dyn Keep>,
-    ) -> Result<Freed, Failure> {
-        log::after(|| {
-            let mut state = self.state.lock();
-            if self.is_over() {
-                state.blocks.remove(&base);
-                let native = self.take_native(&mut state);
-                drop(state);
-                self.destroy(driver, None, native);
-                return Ok(if self.has_run() { Freed::Now } else { Freed::Never });
-            }
-            match state.phase {
-                // Over, and answered above.
-                Phase::Void => Ok(Freed::Never),
-                Phase::Capturing if self.is_this_threads() && self.captures_now(driver)? => {
-                    self.place_pending(driver, &mut state);
-                    self.place(driver, &mut state, base, address)?;
-                    Ok(Freed::ByGraph)
-                }
-                Phase::Capturing | Phase::Paused(..) => {
-                    state.pending.push(Pending { base, address, block: block() });
-                    Ok(Freed::Kept)
-                }
-                Phase::Whole(_) | Phase::Away => {
-                    state.blocks.remove(&base);
-                    state.own.push(block());
-                    Ok(Freed::Kept)
-                }
-            }
-        })
-    }
-
-    /// As `free`, of a block that nobody frees again: without the driver, and later.
-    pub fn leave(&self, base: u64, address: u64, block: Box<dyn Keep>) {
-        let mut state = self.state.lock();
-        if matches!(state.phase, Phase::Capturing | Phase::Paused(..)) && !self.is_over() {
-            state.pending.push(Pending { base, address, block });
-            return;
-        }
-        state.blocks.remove(&base);
-        if !self.is_over() {
-            state.own.push(block);
-            return;
-        }
-        let native = self.take_native(&mut state);
-        drop(state);
-        if self.has_run() {
-            block.give_back()
-        } else {
-            block.forget()
-        }
-        if let Ok(driver) = runtime::driver() {
-            self.destroy(driver, None, native);
-        }
     }
 
     /// Whether its memory may exist. What other code launches is not seen.
@@ -400,101 +274,6 @@ impl Graph {
         }
         let info = driver.capture_info(self.origin.native)?;
         Ok(info.is_some_and(|info| info.active && info.id == self.native_id()))
-    }
-
-    /// Puts the free of one of its blocks into the graph, behind every use.
-    fn place(&self, driver: &Driver, state: &mut State, base: u64, address: u64) -> Result<(), Failure> {
-        let Some(node) = state.blocks.get(&base).copied() else { return Ok(()) };
-        match &mut state.phase {
-            Phase::Capturing => {
-                let Some(info) = driver.capture_info(self.origin.native)? else { return Ok(()) };
-                let (users, free) = order::add_free(driver, info.graph, node, address, &mut state.ends)?;
-                // From here on it is freed, and a stream that could not be moved on only waits for less.
-                if let Err(f) = order::move_on(driver, (self.origin.native, self.native_id()), &users, free) {
-                    log!(Warning, "a stream of a capture was not moved on: {}", driver.describe(f));
-                }
-            }
-            Phase::Paused(graph, frontier) => {
-                let (users, free) = order::add_free(driver, *graph, node, address, &mut state.ends)?;
-                if frontier.iter().any(|d| users.contains(&d.node)) {
-                    frontier.retain(|d| !users.contains(&d.node));
-                    frontier.push(Dependency::on(free));
-                }
-            }
-            _ => return Ok(()),
-        }
-        state.blocks.remove(&base);
-        Ok(())
-    }
-
-    /// Puts the frees that other threads asked for into the graph. What the driver refuses is kept for the end.
-    fn place_pending(&self, driver: &Driver, state: &mut State) {
-        for (address, stray) in std::mem::take(&mut state.strays) {
-            let info = driver.capture_info(self.origin.native).ok().flatten();
-            match info.map(|info| order::free_stray(driver, info.graph, address, &mut state.ends)) {
-                Some(Ok(true)) => stray.forget(),
-                Some(Ok(false)) => gone::leave(stray),
-                _ => state.own.push(stray),
-            }
-        }
-        for pending in std::mem::take(&mut state.pending) {
-            match self.place(driver, state, pending.base, pending.address) {
-                Ok(()) => pending.block.forget(),
-                Err(f) => {
-                    log!(
-                        Warning,
-                        "the free of {:#x} was not put into its graph: {}",
-                        pending.base,
-                        driver.describe(f)
-                    );
-                    state.blocks.remove(&pending.base);
-                    state.own.push(pending.block);
-                }
-            }
-        }
-    }
-
-    /// Takes charge of what another thread's call allocated without knowing of the capture: `stray` frees it after the last run.
-    /// Comes back when it is not this graph's.
-    pub fn take_stray(&self, driver: &Driver, address: u64, stray: Box<dyn Keep>) -> Option<Box<dyn Keep>> {
-        log::after(|| {
-            let exec = self.exec.lock();
-            let mut state = self.state.lock();
-            let State { phase, ends, .. } = &mut *state;
-            match phase {
-                // The thread that captures looks for it.
-                Phase::Capturing => state.strays.push((address, stray)),
-                Phase::Paused(graph, _) | Phase::Whole(graph) if !self.is_over() => {
-                    // Other code's copies of it would have no free that is added now.
-                    let can_add = exec.ready.is_none() && !self.shared.load(Ordering::Acquire);
-                    match order::allocates(driver, *graph, address) {
-                        Ok(false) => return Some(stray),
-                        Ok(true) if can_add && order::free_stray(driver, *graph, address, ends).is_ok() => {
-                            stray.forget();
-                        }
-                        _ => state.own.push(stray),
-                    }
-                }
-                // The caller has the graph, and runs it.
-                Phase::Away if !self.is_over() => state.own.push(stray),
-                _ => return Some(stray),
-            }
-            None
-        })
-    }
-
-    /// Before something is added to the capture: what was freed meanwhile can be used again.
-    pub fn catch_up(&self, driver: &'static Driver) {
-        log::after(|| {
-            let mut state = self.state.lock();
-            if !state.pending.is_empty()
-                && self.is_this_threads()
-                && matches!(state.phase, Phase::Capturing)
-                && self.captures_now(driver).unwrap_or(false)
-            {
-                self.place_pending(driver, &mut state);
-            }
-        });
     }
 
     /// Ends the capture on its stream and keeps the graph as it is so far. False when it does not go on any more.
@@ -559,11 +338,7 @@ impl Graph {
             if self.is_this_threads() && self.captures_now(driver).unwrap_or(false) {
                 self.place_pending(driver, &mut state);
             }
-            let late: Vec<_> = state.pending.drain(..).collect();
-            for pending in late {
-                state.blocks.remove(&pending.base);
-                state.own.push(pending.block);
-            }
+            state.memory.keep_pending();
             state.phase = Phase::Away;
         });
     }
@@ -579,7 +354,7 @@ impl Graph {
                 Phase::Paused(graph, _) | Phase::Whole(graph) => Some(graph),
                 _ => ended,
             };
-            let own = state.take_own();
+            let own = state.memory.take_own();
             let native = native.filter(|_| !self.origin.borrowed).and_then(|native| {
                 state.phase = Phase::Whole(native);
                 self.take_native(&mut state)
@@ -596,7 +371,7 @@ impl Graph {
         self.over.store(true, Ordering::Release);
         let (own, kept) = {
             let mut state = self.state.lock();
-            (state.take_own(), std::mem::take(&mut state.kept))
+            (state.memory.take_own(), std::mem::take(&mut state.kept))
         };
         // Of a graph that never ran the addresses may be somebody else's by now.
         let end = if self.has_run() { Keep::give_back } else { Keep::forget };
@@ -661,7 +436,7 @@ impl Graph {
     /// addresses would be given to others.
     fn take_native(&self, state: &mut State) -> Option<RawGraph> {
         match state.phase {
-            Phase::Whole(graph) if self.has_run() || state.blocks.is_empty() => {
+            Phase::Whole(graph) if self.has_run() || state.memory.is_all_freed() => {
                 state.phase = Phase::Away;
                 Some(graph)
             }

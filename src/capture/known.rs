@@ -95,19 +95,21 @@ pub fn recording(device: &Device) -> Option<Entered<Graph>> {
     mine.into_iter().filter_map(|graph| GRAPHS.enter(graph).ok()).find(is_there)
 }
 
+/// From now on the capture is known. `begun` is its mode when it was begun here; that of other code's is not to be had.
 pub(super) fn register(
     driver: &'static Driver,
     stream: &Entered<Stream>,
     info: &CaptureInfo,
-    mode: CaptureMode,
-    ours: bool,
+    begun: Option<CaptureMode>,
     options: &Options,
     reached: Snapshot,
 ) -> Result<Entered<Graph>> {
+    let ours = begun.is_some();
     let origin = Origin {
         stream: stream.hold(),
         native: stream.native(),
-        mode,
+        // Only its own thread may add to one of other code, as if it were not relaxed.
+        mode: begun.unwrap_or(CaptureMode::ThreadLocal),
         thread: stream::thread_mark(),
         untracked: stream.is_untracked(),
         ours,
@@ -140,10 +142,9 @@ pub(super) fn watch_foreign(
         if let Some(graph) = find(info.id) {
             return Ok(Some(graph));
         }
-        // Its mode is not to be had. Only its own thread may add to it, as if it were not relaxed.
         let options = Options { into: None, no_allocations };
         let reached = peer::snapshot(driver, stream.device());
-        let graph = register(driver, stream, &info, CaptureMode::ThreadLocal, false, &options, reached)?;
+        let graph = register(driver, stream, &info, None, &options, reached)?;
         gone::watch(driver, &graph, info.graph).map_err(|f: Failure| {
             forget(graph.index());
             drop(GRAPHS.close(GRAPHS.handle_of(graph.index())));

@@ -80,7 +80,7 @@ pub fn begin(stream: &Entered<Stream>, mode: CaptureMode, options: &Options) -> 
             let Some(info) = info else {
                 fail!(DriverError, "the capture of the stream (id {}) began and is not there", stream.id())
             };
-            register(driver, stream, &info, mode, true, options, reached)
+            register(driver, stream, &info, Some(mode), options, reached)
         });
         known.map(drop).inspect_err(|_| {
             if let Some(graph) = leave(driver, native, None)

@@ -18,9 +18,11 @@ native_handle!(
     RawNode
 );
 
-/// What a description of access says: of a GPU, and that it may read and write.
-const DEVICE: u32 = 1;
-const READ_WRITE: u32 = 3;
+/// What a description of access says: of a GPU, and that it may read and write. It is three numbers: the sort of place, which
+/// one, and the flags.
+const DEVICE: u32 = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE as u32;
+const READ_WRITE: u32 = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE as u32;
+const _: () = assert!(size_of::<sys::CUmemAccessDesc>() == size_of::<[u32; 3]>());
 
 /// Which calls of other threads a capture forbids. The numbers are the driver's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -279,36 +281,35 @@ impl Driver {
 
     /// What a node allocates, `None` for one that does something else.
     pub fn allocated_by(&self, node: RawNode) -> Option<u64> {
-        let mut params = std::mem::MaybeUninit::<sys::CUDA_MEM_ALLOC_NODE_PARAMS>::zeroed();
-        // SAFETY: a node of a graph that the caller owns or captures; the driver fills the struct, or refuses.
-        unsafe {
-            self.table.cuGraphMemAllocNodeGetParams(node.0.cast(), params.as_mut_ptr()).ok()?;
-            // Read where it is, since the rest may hold numbers that its enums do not list.
-            Some((&raw const (*params.as_ptr()).dptr).read())
-        }
+        let params = self.allocation(node)?;
+        // SAFETY: the driver filled it, and any number is a value of the field.
+        Some(unsafe { (&raw const (*params.as_ptr()).dptr).read() })
     }
 
     /// The GPUs beside its own that may touch what a node allocates, as the pool's access was when it was captured.
     pub fn allocation_access(&self, node: RawNode) -> Vec<i32> {
-        let mut params = std::mem::MaybeUninit::<sys::CUDA_MEM_ALLOC_NODE_PARAMS>::zeroed();
-        // SAFETY: as in `allocated_by`. The list is the node's own, which nobody changes while the caller captures.
-        unsafe {
-            if self.table.cuGraphMemAllocNodeGetParams(node.0.cast(), params.as_mut_ptr()).is_err() {
-                return Vec::new();
-            }
-            let params = params.as_ptr();
-            let first = (&raw const (*params).accessDescs).read();
-            let count = (&raw const (*params).accessDescCount).read();
-            if first.is_null() {
-                return Vec::new();
-            }
-            // Each is three numbers: the sort of place, which one, and the flags.
-            std::slice::from_raw_parts(first.cast::<[u32; 3]>(), count)
-                .iter()
-                .filter(|[sort, _, flags]| (*sort, *flags) == (DEVICE, READ_WRITE))
-                .map(|[_, id, _]| *id as i32)
-                .collect()
+        let Some(params) = self.allocation(node) else { return Vec::new() };
+        let params = params.as_ptr();
+        // SAFETY: the driver filled both fields.
+        let (first, count) = unsafe {
+            ((&raw const (*params).accessDescs).read(), (&raw const (*params).accessDescCount).read())
+        };
+        if first.is_null() {
+            return Vec::new();
         }
+        // SAFETY: the node's own list, which nobody changes while the caller captures; read as numbers, whatever the enums list.
+        let given = unsafe { std::slice::from_raw_parts(first.cast::<[u32; 3]>(), count) };
+        let is_given = |[sort, _, flags]: &&[u32; 3]| (*sort, *flags) == (DEVICE, READ_WRITE);
+        given.iter().filter(is_given).map(|[_, id, _]| *id as i32).collect()
+    }
+
+    /// How a node allocates, `None` for one that does something else. To be read field by field where it is, since the rest may
+    /// hold numbers that its enums do not list.
+    fn allocation(&self, node: RawNode) -> Option<std::mem::MaybeUninit<sys::CUDA_MEM_ALLOC_NODE_PARAMS>> {
+        let mut params = std::mem::MaybeUninit::zeroed();
+        // SAFETY: a node of a graph that the caller owns or captures; the driver fills the struct, or refuses.
+        unsafe { self.table.cuGraphMemAllocNodeGetParams(node.0.cast(), params.as_mut_ptr()) }.ok()?;
+        Some(params)
     }
 
     /// All nodes of a graph.

@@ -1,5 +1,6 @@
 //! What the driver says of an address that is not in our ledger.
 
+use super::pool::place_of;
 use super::{Driver, Failure, RawContext, RawPool};
 use cudarc::driver::sys::CUpointer_attribute as Attribute;
 use std::ffi::c_void;
@@ -112,5 +113,16 @@ impl Driver {
             Err(f) if f.is_invalid_value() || f.is_not_supported() || f.is_missing() => Ok(false),
             Err(f) => Err(f),
         }
+    }
+
+    /// Whether kernels of the device may touch a mapping of virtual memory management: to read, and to write. Needs no
+    /// context.
+    pub fn mapping_access(&self, ptr: u64, device: i32) -> Result<(bool, bool), Failure> {
+        let (mut flags, place) = (0u64, place_of(device));
+        // SAFETY: the out-pointer is valid; an address that is no mapping is an error code.
+        unsafe { self.table.cuMemGetAccess(&raw mut flags, &raw const place, ptr)? };
+        const READ: u64 = 1;
+        const WRITE: u64 = 2;
+        Ok((flags & READ != 0, flags & WRITE != 0))
     }
 }

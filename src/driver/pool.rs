@@ -25,7 +25,8 @@ pub struct PoolMemory {
     pub reserved_high: u64,
 }
 
-fn place_of(device: i32) -> CUmemLocation {
+/// A GPU as a place that memory is at, or is used from.
+pub(super) fn place_of(device: i32) -> CUmemLocation {
     CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
 }
 
@@ -136,14 +137,5 @@ impl Driver {
         let wanted = CUmemAccessDesc { location: place_of(device), flags };
         // SAFETY: a pool handle of this driver and one description.
         unsafe { self.table.cuMemPoolSetAccess(pool.0.cast(), &raw const wanted, 1) }
-    }
-
-    /// Whether kernels of the device may touch a mapping of virtual memory management: to read, and to write. Needs no
-    /// context.
-    pub fn mapping_access(&self, ptr: u64, device: i32) -> Result<(bool, bool), Failure> {
-        let (mut flags, place) = (0u64, place_of(device));
-        // SAFETY: the out-pointer is valid; an address that is no mapping is an error code.
-        unsafe { self.table.cuMemGetAccess(&raw mut flags, &raw const place, ptr)? };
-        Ok((flags & 1 != 0, flags & 2 != 0))
     }
 }

@@ -9,8 +9,8 @@
 //! something is captured; a thread that captures on the device is told what was so when its capture began.
 
 use super::array::{found as found_array, warp_array};
-use super::boundary::{Grows, address, guard, handle, opaque, out, out_struct};
-use super::device::{found_device, warp_device};
+use super::boundary::{Grows, address, guard, handle, out, out_struct};
+use super::device::{found_device, told, warp_device};
 use super::indexed::{found as found_indexed, warp_indexed_array};
 use super::memory::{warp_access_rule, warp_memory_kind};
 use super::status::warp_status;
@@ -185,7 +185,7 @@ unsafe impl Grows for warp_access_info {
 fn shown(found: &Finding) -> warp_access_info {
     warp_access_info {
         struct_size: size_of::<warp_access_info>(),
-        device: found.home.map_or(std::ptr::null_mut(), |home| opaque(home.handle())),
+        device: told(found.home),
         access: found.access() as i32,
         reason: found.reason as i32,
         kind: found.kind as i32,
@@ -193,9 +193,9 @@ fn shown(found: &Finding) -> warp_access_info {
     }
 }
 
-/// Whether code on a device may touch an array's memory, that of a view being its array's. As warp_access_get_status(), but
-/// made to be asked often: whether the contexts are still there is not asked, and on the array's own device, where the answer is
-/// a few nanoseconds away, neither whether the memory is. Any thread.
+/// Whether code on a device may touch an array's memory; the memory of a view is its array's. As warp_access_get_status(), but
+/// made to be asked often: it does not look whether the contexts are still there, and on the array's own device not even
+/// whether the memory is.
 ///
 /// @param device  the device; NULL for the default.
 /// @param array  the array.
@@ -220,14 +220,14 @@ pub unsafe extern "C" fn warp_access_can(
 }
 
 /// What code on a device may do with an array's memory, and why. Memory that the library allocated is judged by its record,
-/// any other as the driver knows it now. Any thread.
+/// any other as the driver knows it now.
 ///
 /// @param device  the device; NULL for the default.
 /// @param array  the array. One without items is accessible.
 /// @param out  filled as far as its struct_size goes.
 /// @return WARP_ERROR_DEVICE_LOST when the context of the memory, or of the device, is gone; WARP_ERROR_UNKNOWN_POINTER when
 ///     the array's memory was freed by its address; WARP_ERROR_FORKED in a forked child where the driver would have to be
-///     asked.
+///     asked. What the driver does not answer is no error, but WARP_ACCESS_REASON_NO_ANSWER.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_access_get_status(
     device: *const warp_device,
@@ -324,7 +324,7 @@ pub unsafe extern "C" fn warp_access_get_indexed_status(
 }
 
 /// Whether code on one device may touch what default requests on another are served with at present: pool memory, plain
-/// memory, or ordinary host memory. A rough question; what holds for memory that exists, warp_access_can() tells.
+/// memory, or ordinary host memory. A rough question: of memory that exists ask warp_access_can().
 ///
 /// @param device  the device; NULL for the default.
 /// @param other  the device that the memory would be of; NULL for the default.

@@ -8,7 +8,7 @@
 use super::boundary::{
     Grows, Plain, address, guard, handle, opaque, options, out, out_struct, pointer, text,
 };
-use super::device::{found_device, warp_device};
+use super::device::{found_device, told, warp_device};
 use super::dtype::{dtype_of, face_of, warp_dtype};
 use super::memory::{kind_of, warp_access_rule, warp_memory_kind};
 use super::mempool::{given_pool, warp_mempool};
@@ -420,7 +420,7 @@ pub unsafe extern "C" fn warp_array_get_info(
         out.put(warp_array_info {
             struct_size: size_of::<warp_array_info>(),
             data: pointer(array.address()),
-            device: if device.is_live() { opaque(device.handle()) } else { std::ptr::null_mut() },
+            device: told(Some(device)),
             count: array.count(),
             size: array.size(),
             capacity: array.capacity(),

@@ -90,6 +90,35 @@ pub(super) fn found_device(device: *const warp_device) -> Result<&'static device
     device::from_handle(handle(device))
 }
 
+/// The handle by which a device is told to the caller; NULL for none, and for one that is no longer in the table.
+pub(super) fn told(device: Option<&device::Device>) -> *mut warp_device {
+    match device {
+        Some(device) if device.is_live() => opaque(device.handle()),
+        _ => std::ptr::null_mut(),
+    }
+}
+
+/// The devices of a list that a call names; `None` for NULL and a count of 0, which stand for all that there are to name.
+pub(super) fn found_devices(
+    list: *const *mut warp_device,
+    count: usize,
+    name: &str,
+) -> Result<Option<Vec<&'static device::Device>>> {
+    runtime::require_live()?;
+    if list.is_null() {
+        if count != 0 {
+            fail!(InvalidArgument, "{name} is NULL, its count {count}; pass NULL and 0 for every GPU");
+        }
+        return Ok(None);
+    }
+    if count > isize::MAX as usize / size_of::<*mut warp_device>() {
+        fail!(InvalidArgument, "{name} has a count of {count}, more than there can be in memory");
+    }
+    // SAFETY: the caller says that there are `count` handles; each may lie anywhere.
+    let given = (0..count).map(|i| unsafe { list.add(i).read_unaligned() });
+    given.map(|device| found_device(device)).collect::<Result<Vec<_>>>().map(Some)
+}
+
 /// How many devices there are: the CPU, the GPUs, and registered contexts.
 ///
 /// @param out  the count, at least 1.

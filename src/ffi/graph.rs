@@ -6,8 +6,8 @@
 //! nor a run of the graph.
 
 use super::array::{found as found_array, warp_array};
-use super::boundary::{Grows, address, guard, handle, opaque, out_struct};
-use super::device::{found_device, warp_device};
+use super::boundary::{Grows, address, guard, handle, out_struct};
+use super::device::{found_device, told, warp_device};
 use super::status::warp_status;
 use super::stream::{named_or_current_of, warp_stream};
 use crate::capture::{self, Graph};
@@ -157,7 +157,7 @@ pub unsafe extern "C" fn warp_graph_get_info(
         let (native, exec) = self::graph::natives(&graph)?;
         out.put(warp_graph_info {
             struct_size: size_of::<warp_graph_info>(),
-            device: opaque(graph.device().handle()),
+            device: told(Some(graph.device())),
             native_graph: native.0,
             native_exec: exec.0,
             id: graph.id(),

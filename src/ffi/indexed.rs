@@ -6,7 +6,7 @@
 
 use super::array::{found as found_array, numbers, put_numbers, warp_array};
 use super::boundary::{Grows, guard, handle, opaque, optional_out, out, out_struct, pointer};
-use super::device::warp_device;
+use super::device::{told, warp_device};
 use super::dtype::{face_of, warp_dtype};
 use super::status::warp_status;
 use crate::array::MAX_RANK;
@@ -117,11 +117,11 @@ pub unsafe extern "C" fn warp_indexed_array_get_info(
         let out = out_struct(out)?;
         let indexed = found(indexed)?;
         let (data, device) = (indexed.data(), indexed.device());
-        let has_index = |dimension: &usize| IndexedArray::index(&indexed, *dimension).is_some();
+        let has_index = |dimension: &usize| indexed.index_along(*dimension).is_some();
         out.put(warp_indexed_array_info {
             struct_size: size_of::<warp_indexed_array_info>(),
             data: pointer(data.address()),
-            device: if device.is_live() { opaque(device.handle()) } else { std::ptr::null_mut() },
+            device: told(Some(device)),
             count: indexed.count(),
             dtype: face_of(data.dtype()),
             rank: indexed.rank() as i32,
@@ -205,7 +205,7 @@ pub unsafe extern "C" fn warp_indexed_array_get_index(
                 indexed.rank()
             );
         }
-        if let Some(index) = IndexedArray::index(&indexed, dimension) {
+        if let Some(index) = indexed.index_along(dimension) {
             out.put(opaque(index.slice(&[])?));
         }
         Ok(())

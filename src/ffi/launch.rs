@@ -5,8 +5,8 @@
 //! legal, instead of a fault that names nothing and loses the device.
 
 use super::access::{warp_access, warp_access_reason};
-use super::boundary::{Grows, address, field, guard, handle, opaque, out, out_struct, text};
-use super::device::{found_device, warp_device};
+use super::boundary::{Grows, address, field, guard, handle, out, out_struct, text};
+use super::device::{found_device, told, warp_device};
 use super::memory::warp_memory_kind;
 use super::status::{WARP_SUCCESS, warp_status};
 use crate::access::{self, Argument, Check, Mode, Report, Value};
@@ -68,7 +68,8 @@ pub struct warp_launch_argument {
 pub struct warp_launch_report {
     /// sizeof(warp_launch_report), set by the caller.
     pub struct_size: usize,
-    /// What was looked at and is accessible, NULL and arrays without items included. All counts are 0 when nothing was looked at.
+    /// What was looked at and is accessible, NULL and arrays without items included. All counts are 0 when nothing was looked
+    /// at.
     pub accessible: u64,
     /// What could not be verified.
     pub unverified: u64,
@@ -77,7 +78,7 @@ pub struct warp_launch_report {
     /// The place of the first of the worst in the list of arguments; of one that is in a struct, the struct's. 0 when all is
     /// accessible.
     pub argument: u64,
-    /// The home of its memory; NULL when that is unknown.
+    /// The device that its memory is at home on; NULL when that is unknown, or no longer in the table.
     pub device: *mut warp_device,
     /// WARP_ACCESS_ACCESSIBLE when all is, else what the worst is; 0 when nothing was looked at.
     pub access: warp_access,
@@ -129,8 +130,8 @@ pub unsafe extern "C" fn warp_launch_get_mode(out: *mut warp_launch_mode) -> war
 
 /// Looks whether a kernel may be launched on a device with these arguments. Launches nothing. In relaxed mode nothing is looked
 /// at, not even whether the arguments are there. NULL and arrays without items pass in every mode. What cannot be verified is
-/// warned of once for each kernel, argument and pair of devices, as far back as 1,024 warnings go. Also while something is
-/// captured. Any thread.
+/// warned of once for each kernel, argument and pair of devices, as far back as 1,024 warnings go. Legal while something is
+/// captured.
 ///
 /// @param device  the launch device; NULL for the default.
 /// @param kernel  the kernel's name, for messages, UTF-8; may be NULL.
@@ -193,7 +194,7 @@ fn shown(found: &Report) -> warp_launch_report {
         unverified: found.unverified,
         inaccessible: found.inaccessible,
         argument: worst.map_or(0, |worst| worst.index as u64),
-        device: worst.and_then(|worst| worst.home).map_or(std::ptr::null_mut(), |home| opaque(home.handle())),
+        device: told(worst.and_then(|worst| worst.home)),
         access: worst.map_or(super::access::WARP_ACCESS_ACCESSIBLE, |worst| worst.access as i32),
         reason: worst.map_or(0, |worst| worst.reason as i32),
         kind: worst.map_or(0, |worst| worst.kind as i32),
@@ -286,7 +287,8 @@ impl Walk<'_, '_> {
             WARP_LAUNCH_ARRAY => Value::Array(handle(argument.value)),
             WARP_LAUNCH_INDEXED_ARRAY => Value::Indexed(handle(argument.value)),
             WARP_LAUNCH_POINTER => Value::Pointer(address(argument.value)),
-            _ => return self.members(&argument, place, list.stride, around),
+            WARP_LAUNCH_STRUCT => return self.members(&argument, place, list.stride, around),
+            _ => return unknown_kind(&argument, place, around),
         };
         let outermost = || {
             let (mut index, mut around) = (place, around);
@@ -307,14 +309,6 @@ impl Walk<'_, '_> {
         around: Option<&Around<'_>>,
     ) -> Result<()> {
         let name = || path(argument, place, around);
-        if argument.kind != WARP_LAUNCH_STRUCT {
-            fail!(
-                InvalidArgument,
-                "argument \"{}\" has the kind {}; use WARP_LAUNCH_ARRAY, _INDEXED_ARRAY, _POINTER or _STRUCT",
-                name(),
-                argument.kind
-            );
-        }
         let depth = around.map_or(0, |around| around.depth) + 1;
         if depth > DEEPEST {
             fail!(
@@ -331,6 +325,16 @@ impl Walk<'_, '_> {
         self.left = left;
         self.each(list, Some(&Around { argument, place, outer: around, depth }))
     }
+}
+
+#[cold]
+fn unknown_kind(argument: &warp_launch_argument, place: usize, around: Option<&Around<'_>>) -> Result<()> {
+    fail!(
+        InvalidArgument,
+        "argument \"{}\" has the kind {}; use WARP_LAUNCH_ARRAY, _INDEXED_ARRAY, _POINTER or _STRUCT",
+        path(argument, place, around),
+        argument.kind
+    )
 }
 
 /// The name of an argument, behind those of the structs around it.

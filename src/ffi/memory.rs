@@ -3,8 +3,8 @@
 //! Blocks of bytes of any kind on any device, found again by their address alone: a free, a copy and a question need
 //! nothing but a pointer. Every block is in the library's ledger from its allocation to its free.
 
-use super::boundary::{Grows, address, guard, opaque, options, out, out_struct, pointer, text};
-use super::device::{found_device, warp_device};
+use super::boundary::{Grows, address, guard, options, out, out_struct, pointer, text};
+use super::device::{found_device, told, warp_device};
 use super::mempool::{given_pool, warp_mempool};
 use super::status::warp_status;
 use super::stream::{given, warp_stream};
@@ -220,7 +220,8 @@ pub unsafe extern "C" fn warp_alloc(
 /// @param out  the first address, to be given to warp_free().
 /// @return as warp_alloc(), and WARP_ERROR_BAD_ALIGNMENT for no power of two; WARP_ERROR_INVALID_ARGUMENT for a kind
 ///     that is unknown or of the other sort of device, a stream of another device, or a pool of another GPU or with another
-///     kind than WARP_MEMORY_CUDA_MEMPOOL; WARP_ERROR_NOT_SUPPORTED for pools, managed or page-locked memory where there are none: it is never replaced by another kind.
+///     kind than WARP_MEMORY_CUDA_MEMPOOL; WARP_ERROR_NOT_SUPPORTED for pools, managed or page-locked memory where there are
+///     none: it is never replaced by another kind.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_alloc_with(
     device: *mut warp_device,
@@ -321,13 +322,12 @@ pub unsafe extern "C" fn warp_pointer_get_info(
     guard(|| {
         let out = out_struct(out)?;
         let info = alloc::describe(address(ptr))?;
-        let live = info.device.filter(|device| device.is_live());
         out.put(warp_pointer_info {
             struct_size: size_of::<warp_pointer_info>(),
             base: pointer(info.base),
             size: info.size,
             alignment: info.alignment,
-            device: live.map_or(std::ptr::null_mut(), |device| opaque(device.handle())),
+            device: told(info.device),
             tag: info.tag.map_or(std::ptr::null(), std::ffi::CStr::as_ptr),
             stream_id: info.stream_id,
             context_id: info.context_id,

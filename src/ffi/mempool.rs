@@ -14,12 +14,11 @@
 //! Unless it is said otherwise: WARP_ERROR_INVALID_ARGUMENT for the CPU, WARP_ERROR_NOT_SUPPORTED for a GPU without pools, and
 //! WARP_ERROR_INVALID_HANDLE for a pool that was released. No context is made. Any thread, also while something is captured.
 
-use super::boundary::{Grows, flags, guard, handle, opaque, options, out, out_struct};
-use super::device::{found_device, warp_device};
-use super::peer_access::is_enabled;
+use super::boundary::{Grows, OutStruct, flags, guard, handle, opaque, options, out, out_struct};
+use super::device::{found_device, found_devices, told, warp_device};
 use super::status::warp_status;
-use crate::device::{self, Device};
-use crate::error::{Result, fail};
+use crate::device;
+use crate::error::Result;
 use crate::peer::{self, Memory};
 use crate::pool::{self, Entered, RawPool};
 use crate::{alloc, runtime};
@@ -144,8 +143,8 @@ pub unsafe extern "C" fn warp_mempool_is_supported(device: *mut warp_device, out
     })
 }
 
-/// Whether what names no kind comes from the pool, on the calling thread: as its innermost scope says, else as the process
-/// chose. Cheap.
+/// Whether requests that name no kind come from the pool, on the calling thread: as its innermost scope says, else as the
+/// process chose. Cheap.
 ///
 /// @param device  the device; NULL for the default.
 /// @param out  1 or 0; 0 for the CPU and where there are no pools.
@@ -171,10 +170,11 @@ pub unsafe extern "C" fn warp_mempool_set_enabled(device: *mut warp_device, enab
 
 /// Switches the pools of several devices on or off for the process: of all or of none.
 ///
-/// @param devices  count of them; NULL with count 0 for every GPU.
+/// @param devices  the devices, NULL among them for the default; NULL, with a count of 0, for every GPU.
 /// @param count  how many.
 /// @param enabled  nonzero for on.
-/// @return as warp_mempool_set_enabled(), with the first device that cannot in the message; nothing changes.
+/// @return as warp_mempool_set_enabled(), with the first device that cannot in the message; WARP_ERROR_INVALID_ARGUMENT also
+///     when devices is NULL and count is not 0. Nothing changes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_mempool_set_enabled_for(
     devices: *const *mut warp_device,
@@ -182,25 +182,13 @@ pub unsafe extern "C" fn warp_mempool_set_enabled_for(
     enabled: u8,
 ) -> warp_status {
     guard(|| {
-        let all = several(devices, count)?;
+        let every = || device::all().into_iter().filter(|device| device.is_cuda()).collect();
+        let all: Vec<_> = found_devices(devices, count, "devices")?.unwrap_or_else(every);
         if enabled != 0 {
             all.iter().try_for_each(|device| device.require_mempools("switching memory pools on"))?;
         }
         all.iter().try_for_each(|device| device.set_mempool_enabled(enabled != 0))
     })
-}
-
-/// The devices of a list of the caller's; every GPU for none.
-fn several(devices: *const *mut warp_device, count: usize) -> Result<Vec<&'static Device>> {
-    runtime::require_live()?;
-    if devices.is_null() {
-        if count != 0 {
-            fail!(InvalidArgument, "devices is NULL and count {count}; pass 0 for every GPU");
-        }
-        return Ok(device::all().into_iter().filter(|device| device.is_cuda()).collect());
-    }
-    // SAFETY: the caller says that there are `count` of them.
-    (0..count).map(|at| found_device(unsafe { devices.add(at).read_unaligned() })).collect()
 }
 
 /// The pool that allocations of a device come from now: its own, which is what the driver has it allocate from when that is
@@ -284,11 +272,11 @@ pub unsafe extern "C" fn warp_mempool_wrap(
 pub unsafe extern "C" fn warp_mempool_release(pool: *mut warp_mempool) -> warp_status {
     guard(|| {
         runtime::require_once_live()?;
-        if pool.is_null() { Ok(()) } else { self::pool::release(handle(pool)) }
+        if pool.is_null() { Ok(()) } else { pool::release(handle(pool)) }
     })
 }
 
-/// Has allocations of a device come from a pool from now on: what names no kind while pools are on, what names
+/// Has allocations of a device come from a pool from now on: requests that name no kind while pools are on, those that name
 /// WARP_MEMORY_CUDA_MEMPOOL, and what is captured. The device keeps the pool, also when it is released, until it uses another
 /// or the library is shut down. Process-wide.
 ///
@@ -299,7 +287,7 @@ pub unsafe extern "C" fn warp_mempool_release(pool: *mut warp_mempool) -> warp_s
 pub unsafe extern "C" fn warp_mempool_use(device: *mut warp_device, pool: *mut warp_mempool) -> warp_status {
     guard(|| {
         let device = found_device(device)?;
-        self::pool::use_pool(device, (!pool.is_null()).then(|| handle(pool)))
+        pool::use_pool(device, (!pool.is_null()).then(|| handle(pool)))
     })
 }
 
@@ -315,10 +303,9 @@ pub unsafe extern "C" fn warp_mempool_get_info(
     guard(|| {
         let out = out_struct(out)?;
         let pool = found(pool)?;
-        let device = Some(pool.device()).filter(|device| device.is_live());
         out.put(warp_mempool_info {
             struct_size: size_of::<warp_mempool_info>(),
-            device: device.map_or(std::ptr::null_mut(), |device| opaque(device.handle())),
+            device: told(Some(pool.device())),
             native: pool.native().0,
             max_size: pool.max_size(),
             handle_types: pool.handle_types(),
@@ -329,7 +316,7 @@ pub unsafe extern "C" fn warp_mempool_get_info(
     })
 }
 
-fn put_memory(pool: &Entered, out: super::boundary::OutStruct<warp_mempool_memory_info>) -> Result<()> {
+fn put_memory(pool: &Entered, out: OutStruct<warp_mempool_memory_info>) -> Result<()> {
     let held = pool.memory()?;
     out.put(warp_mempool_memory_info {
         struct_size: size_of::<warp_mempool_memory_info>(),
@@ -509,7 +496,7 @@ pub unsafe extern "C" fn warp_mempool_query_access(
         let out = self::out(out, "out")?;
         let pool = found(pool)?;
         let peer = found_device(peer_device)?;
-        out.put(u8::from(is_enabled(Memory::Pool(&pool), pool.device(), peer)?));
+        out.put(u8::from(peer::is_enabled(Memory::Pool(&pool), pool.device(), peer)?));
         Ok(())
     })
 }

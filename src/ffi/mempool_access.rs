@@ -1,16 +1,16 @@
 //! # Pool access
 //!
 //! Whether kernels of one GPU may touch memory that comes from a pool of another (WARP_MEMORY_CUDA_MEMPOOL). What was said of
-//! peer access is so here too, with what is else:
+//! peer access is so here too, but for this:
 //!
-//! Peer access says nothing of pools, nor pool access of plain memory. It is the GPU's, in whichever context, needs none to be
-//! made, and has no limit but that the two could be peers. The target must have pools, the peer need not. A device stands for
-//! its pool in use, and what its other pools give is not covered: those are named by warp_mempool_query_access() and
-//! warp_mempool_set_access().
+//! Peer access says nothing of pools, nor pool access of plain memory. Pool access is the GPU's, in whichever context, needs
+//! none to be made, and has no limit but that the two could be peers. The target must have pools, the peer need not. A device
+//! stands for its pool in use, and what its other pools give is not covered: those are named by warp_mempool_query_access()
+//! and warp_mempool_set_access().
 
 use super::boundary::{guard, opaque, out};
 use super::device::warp_device;
-use super::peer_access::{is_enabled, is_supported, pair, set_for_all};
+use super::peer_access::{pair, set_for_all};
 use super::scope::warp_scope;
 use super::status::warp_status;
 use crate::peer::{self, Memory};
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn warp_mempool_access_is_supported(
     guard(|| {
         let out = self::out(out, "out")?;
         let (target, peer) = pair(target, peer)?;
-        out.put(u8::from(is_supported(Memory::InUse, target, peer)?));
+        out.put(u8::from(peer::can_be_enabled(Memory::InUse, target, peer)?));
         Ok(())
     })
 }
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn warp_mempool_access_query_enabled(
     guard(|| {
         let out = self::out(out, "out")?;
         let (target, peer) = pair(target, peer)?;
-        out.put(u8::from(is_enabled(Memory::InUse, target, peer)?));
+        out.put(u8::from(peer::is_enabled(Memory::InUse, target, peer)?));
         Ok(())
     })
 }
@@ -69,9 +69,10 @@ pub unsafe extern "C" fn warp_mempool_access_query_enabled(
 /// @param target  the device that owns the memory; NULL for the default.
 /// @param peer  the device that touches it; NULL for the default.
 /// @param enabled  nonzero to enable, 0 to disable.
-/// @return WARP_ERROR_INVALID_ARGUMENT to enable with the CPU on either side; WARP_ERROR_NOT_SUPPORTED to enable when the target
-///     has no pools, or for GPUs that cannot be peers or failed warp_peer_access_verify(); WARP_ERROR_BUSY when an open scope keeps the opposite;
-///     WARP_ERROR_DEVICE_LOST, WARP_ERROR_FORKED in a forked child, WARP_ERROR_DRIVER. All is as before then.
+/// @return WARP_ERROR_INVALID_ARGUMENT to enable with the CPU on either side; WARP_ERROR_NOT_SUPPORTED to enable when the
+///     target has no pools, or for GPUs that cannot be peers or failed warp_peer_access_verify(); WARP_ERROR_BUSY when an open
+///     scope keeps the opposite; WARP_ERROR_DEVICE_LOST, WARP_ERROR_FORKED in a forked child, WARP_ERROR_DRIVER. All is as
+///     before then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_mempool_access_set_enabled(
     target: *mut warp_device,

@@ -13,13 +13,13 @@
 //! All functions may be called while captures go on, on whichever thread, and disturb none.
 
 use super::boundary::{guard, opaque, out};
-use super::device::{found_device, warp_device};
+use super::device::{found_device, found_devices, warp_device};
 use super::scope::warp_scope;
 use super::status::warp_status;
 use crate::device::Device;
-use crate::error::{Result, fail};
+use crate::error::Result;
 use crate::peer::{self, Memory};
-use crate::{runtime, scope};
+use crate::scope;
 
 /// The two devices of a call.
 pub(super) fn pair(
@@ -27,26 +27,6 @@ pub(super) fn pair(
     peer: *const warp_device,
 ) -> Result<(&'static Device, &'static Device)> {
     Ok((found_device(target)?, found_device(peer)?))
-}
-
-/// Whether the peer could be given access, which needs a driver only between two GPUs.
-pub(super) fn is_supported(
-    memory: Memory<'_>,
-    target: &'static Device,
-    peer: &'static Device,
-) -> Result<bool> {
-    if !target.is_cuda() || !peer.is_cuda() {
-        return Ok(false);
-    }
-    peer::can_be_enabled(runtime::driver()?, memory, target, peer)
-}
-
-/// Whether the peer has access now.
-pub(super) fn is_enabled(memory: Memory<'_>, target: &'static Device, peer: &'static Device) -> Result<bool> {
-    if !target.is_cuda() || !peer.is_cuda() {
-        return Ok(false);
-    }
-    peer::reaches(runtime::driver()?, memory, target, peer)
 }
 
 /// Sets the access of all peers that a caller names, or, for NULL, of all that there can be.
@@ -58,22 +38,16 @@ pub(super) fn set_for_all(
     enabled: bool,
 ) -> Result<()> {
     let target = found_device(target)?;
-    let peers = if !peers.is_null() {
-        if count > isize::MAX as usize / size_of::<*mut warp_device>() {
-            fail!(InvalidArgument, "count is {count}, more than there can be in memory");
+    let peers = match found_devices(peers, count, "peers")? {
+        Some(peers) => peers,
+        None => {
+            let mut others = peer::others_of(target, enabled)?;
+            // Of a target that has none, it is said why.
+            if enabled && (!target.is_cuda() || !memory.is_plain() && !target.facts().memory_pools) {
+                others.push(target);
+            }
+            others
         }
-        // SAFETY: the caller says that there are `count` handles; each may lie anywhere.
-        let given = (0..count).map(|i| unsafe { peers.add(i).read_unaligned() });
-        given.map(|peer| found_device(peer)).collect::<Result<Vec<_>>>()?
-    } else if count == 0 {
-        let mut others = peer::others_of(target, enabled)?;
-        // Of a target that has none, it is said why.
-        if enabled && (!target.is_cuda() || !memory.is_plain() && !target.facts().memory_pools) {
-            others.push(target);
-        }
-        others
-    } else {
-        fail!(InvalidArgument, "peers is NULL, its count {count}; pass NULL and 0 for every other GPU");
     };
     peer::set(memory, target, &peers, enabled)
 }
@@ -94,7 +68,7 @@ pub unsafe extern "C" fn warp_peer_access_is_supported(
     guard(|| {
         let out = self::out(out, "out")?;
         let (target, peer) = pair(target, peer)?;
-        out.put(u8::from(is_supported(Memory::Plain, target, peer)?));
+        out.put(u8::from(peer::can_be_enabled(Memory::Plain, target, peer)?));
         Ok(())
     })
 }
@@ -117,7 +91,7 @@ pub unsafe extern "C" fn warp_peer_access_query_enabled(
     guard(|| {
         let out = self::out(out, "out")?;
         let (target, peer) = pair(target, peer)?;
-        out.put(u8::from(is_enabled(Memory::Plain, target, peer)?));
+        out.put(u8::from(peer::is_enabled(Memory::Plain, target, peer)?));
         Ok(())
     })
 }
@@ -136,9 +110,10 @@ pub unsafe extern "C" fn warp_peer_access_query_enabled(
 /// @param peer  the device that touches it; NULL for the default.
 /// @param enabled  nonzero to enable, 0 to disable.
 /// @return WARP_ERROR_INVALID_ARGUMENT to enable with the CPU on either side; WARP_ERROR_NOT_SUPPORTED to enable for GPUs that
-///     cannot be peers or failed warp_peer_access_verify(), or for two contexts of one GPU, which the driver refuses; WARP_ERROR_PEER_LIMIT when one of the two has
-///     as many peers as it can have; WARP_ERROR_BUSY when an open scope keeps the opposite; WARP_ERROR_DEVICE_LOST,
-///     WARP_ERROR_OUT_OF_MEMORY, WARP_ERROR_FORKED in a forked child, WARP_ERROR_DRIVER. All is as before then.
+///     cannot be peers or failed warp_peer_access_verify(), or for two contexts of one GPU, which the driver refuses;
+///     WARP_ERROR_PEER_LIMIT when one of the two has as many peers as it can have; WARP_ERROR_BUSY when an open scope keeps
+///     the opposite; WARP_ERROR_DEVICE_LOST, WARP_ERROR_OUT_OF_MEMORY, WARP_ERROR_FORKED in a forked child, WARP_ERROR_DRIVER.
+///     All is as before then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_peer_access_set_enabled(
     target: *mut warp_device,

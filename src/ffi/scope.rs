@@ -3,14 +3,12 @@
 //! A scope makes something so for the calling thread until it is ended, and then what was before is so again. While it is
 //! open, the functions that tell the current stream, the default device or whether pools are on tell what the scope says.
 //! Scopes of a thread are ended in the reverse order, by the thread that began them; new threads begin without any, and a
-//! thread that ends takes its scopes with it. At most 64 are open in a thread at once.
+//! thread that ends takes its scopes with it. At most 64 are open in a thread at once. Scopes of peer access and of pool
+//! access have their places among them, but are for the whole process: see warp_scope_begin_peer_access().
 //!
 //! What is chosen for the whole process inside a scope, with warp_device_set_default() or warp_mempool_set_enabled(), is seen
 //! when the scope ends. What the thread chooses for itself, with warp_stream_set_current() or warp_device_set_for_thread(),
 //! holds until then.
-//!
-//! Scopes of access between GPUs are for the whole process: warp_scope_begin_peer_access() and
-//! warp_scope_begin_mempool_access(), in the chapters on access.
 
 use super::boundary::{guard, handle, opaque, out};
 use super::device::{found_device, warp_device};

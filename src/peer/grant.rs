@@ -1,7 +1,7 @@
 //! One permission that can be given and taken: a context's to the plain memory of another, or a GPU's to a pool.
 
 use super::plain::Existing;
-use super::{can_be_peers, capability, is_enabled};
+use super::{can_be_peers, capability, reaches};
 use crate::device::{self, Device};
 use crate::driver::{Driver, Failure};
 use crate::error::{Error, Result, Status, error, fail};
@@ -183,7 +183,7 @@ impl Grant {
     /// Whether it is given now.
     pub fn is_given(&self, driver: &'static Driver) -> Result<bool> {
         match &self.pool {
-            None => is_enabled(driver, self.target, self.peer),
+            None => reaches(driver, Memory::Plain, self.target, self.peer),
             Some(pool) => {
                 let _relaxed = driver.relax_capture().map_err(|f| self.failed(driver, f))?;
                 let given = driver.pool_access(pool.native(), self.peer.facts().device);
@@ -251,11 +251,11 @@ impl Grant {
     #[cold]
     fn at_the_limit(&self, driver: &Driver, failure: Failure) -> Error {
         let known = |device: &'static Device| {
+            let is_given = |target, peer| reaches(driver, Memory::Plain, target, peer).unwrap_or(false);
             let is_peer = |other: &&'static Device| {
                 other.is_primary()
                     && other.ordinal() != device.ordinal()
-                    && (is_enabled(driver, device, other).unwrap_or(false)
-                        || is_enabled(driver, other, device).unwrap_or(false))
+                    && (is_given(device, other) || is_given(other, device))
             };
             format!("{} of \"{}\"", device::all().into_iter().filter(is_peer).count(), device.alias())
         };

@@ -43,23 +43,27 @@ fn can_be_peers(driver: &Driver, target: &Device, peer: &Device) -> Result<bool>
     })
 }
 
-/// As `supports`; where the driver cannot be asked, no.
-pub fn is_supported(target: &Device, peer: &Device) -> bool {
-    runtime::driver().and_then(|driver| supports(driver, target, peer)).unwrap_or(false)
-}
-
-/// Whether the peer could be given access to that memory of the target; a peer need not have pools itself.
-pub fn can_be_enabled(driver: &Driver, memory: Memory<'_>, target: &Device, peer: &Device) -> Result<bool> {
+/// Whether the peer could be given access to that memory of the target; a peer need not have pools itself. With the CPU on
+/// either side there is none, which needs no driver.
+pub fn can_be_enabled(memory: Memory<'_>, target: &Device, peer: &Device) -> Result<bool> {
+    if !target.is_cuda() || !peer.is_cuda() {
+        return Ok(false);
+    }
+    let driver = runtime::driver()?;
     Ok((memory.is_plain() || target.facts().memory_pools) && supports(driver, target, peer)?)
 }
 
-/// Whether the peer may touch the target's plain memory now.
-pub fn is_enabled(driver: &Driver, target: &Device, peer: &Device) -> Result<bool> {
-    ask_plain(driver, target, peer, true).map(|answer| answer.unwrap_or(false))
+/// As `reaches`, for any two devices: the driver is needed only between GPUs.
+pub fn is_enabled(memory: Memory<'_>, target: &Device, peer: &Device) -> Result<bool> {
+    if !target.is_cuda() || !peer.is_cuda() {
+        return Ok(false);
+    }
+    reaches(runtime::driver()?, memory, target, peer)
 }
 
-/// As `is_enabled`, in whichever context of the peer's GPU: what is enabled in one of them serves the others.
-pub fn is_enabled_for_gpu(driver: &Driver, target: &Device, peer: &'static Device) -> Result<bool> {
+/// Whether the peer's GPU may touch the target's plain memory now, in whichever context: what is enabled in one of them serves
+/// the others.
+pub fn plain_is_reached_by_gpu(driver: &Driver, target: &Device, peer: &'static Device) -> Result<bool> {
     ask_for_gpu(driver, target, peer, true).map(|answer| answer.unwrap_or(false))
 }
 
@@ -70,7 +74,8 @@ fn ask_for_gpu(driver: &Driver, target: &Device, peer: &'static Device, make: bo
     Ok(if own == Some(false) && others.any(is_given) { Some(true) } else { own })
 }
 
-/// As `is_enabled`; `None` when memory would have to be made for the question, and that is not wanted.
+/// Whether the peer may touch the target's plain memory now; `None` when memory would have to be made for the question, and
+/// that is not wanted.
 fn ask_plain(driver: &Driver, target: &Device, peer: &Device, make: bool) -> Result<Option<bool>> {
     if std::ptr::eq(target, peer) {
         return Ok(Some(target.is_cuda()));
@@ -81,15 +86,10 @@ fn ask_plain(driver: &Driver, target: &Device, peer: &Device, make: bool) -> Res
     plain::is_enabled(driver, target, peer, make)
 }
 
-/// Whether the peer may touch what comes from the target's pool in use now.
-pub fn pool_is_enabled(driver: &Driver, target: &Device, peer: &Device) -> Result<bool> {
-    reaches(driver, Memory::InUse, target, peer)
-}
-
 /// Whether the peer may touch that memory of the target now.
 pub fn reaches(driver: &Driver, memory: Memory<'_>, target: &Device, peer: &Device) -> Result<bool> {
     if memory.is_plain() {
-        return is_enabled(driver, target, peer);
+        return ask_plain(driver, target, peer, true).map(|answer| answer.unwrap_or(false));
     }
     if !target.facts().memory_pools || !can_be_peers(driver, target, peer)? {
         return Ok(false);

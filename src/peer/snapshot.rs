@@ -1,6 +1,6 @@
 //! What a GPU reached at one moment. A graph keeps that of its capture's begin, by which it is judged until the end.
 
-use super::{Memory, ask_for_gpu, is_enabled_for_gpu, reaches};
+use super::{Memory, ask_for_gpu, plain_is_reached_by_gpu, reaches};
 use crate::device::{self, Device};
 use crate::driver::Driver;
 use crate::pool::{self, RawPool};
@@ -32,8 +32,8 @@ impl Snapshot {
         if let Some(known) = reached.plain.get() {
             return *known;
         }
-        let answer =
-            runtime::driver().and_then(|driver| is_enabled_for_gpu(driver, reached.target, self.accessing));
+        let answer = runtime::driver()
+            .and_then(|driver| plain_is_reached_by_gpu(driver, reached.target, self.accessing));
         answer.is_ok_and(|answer| *reached.plain.get_or_init(|| answer))
     }
 

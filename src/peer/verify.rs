@@ -109,6 +109,13 @@ pub fn dismantle() {
     }
 }
 
+/// The two GPUs of a path.
+#[derive(Clone, Copy)]
+enum End {
+    Target,
+    Peer,
+}
+
 /// What a test has taken on one GPU.
 struct Side {
     device: &'static Device,
@@ -221,12 +228,12 @@ impl Test {
         self.target.copy(driver, there, address(&self.before))?;
         self.peer.copy(driver, back, address(&self.before))?;
         self.peer.copy(driver, written, address(&self.pattern))?;
-        self.wait(true)?;
-        self.wait(false)?;
+        self.wait(End::Target)?;
+        self.wait(End::Peer)?;
         // Over the path, by the peer, there and back.
         self.peer.copy(driver, there, written)?;
         self.peer.copy(driver, back, there)?;
-        self.wait(false)?;
+        self.wait(End::Peer)?;
         // Without access the driver would have gone by way of the host, which says nothing.
         let direct = {
             let _entered = self.peer.device.enter_relaxed(driver)?;
@@ -235,12 +242,12 @@ impl Test {
         if !direct {
             fail!(Busy, "{} was taken by other code while it was verified; try again", self.grant.describe());
         }
-        let owner = self.is_read_at(true, there)?;
-        let peer = self.is_read_at(false, back)?;
+        let owner = self.is_read_at(End::Target, there)?;
+        let peer = self.is_read_at(End::Peer, back)?;
         if !(owner && peer) {
             log!(
                 Warning,
-                "direct copies of \"{}\" lose data in memory of \"{}\" ({}): the two are no peers any more, and copies between them go by way of the host",
+                "direct copies of \"{}\" lose data in memory of \"{}\" ({}): once the access is taken, copies between them go by way of the host",
                 self.peer.device.alias(),
                 self.target.device.alias(),
                 if owner { "what it reads is wrong" } else { "what it writes does not arrive" }
@@ -249,12 +256,15 @@ impl Test {
         Ok(owner && peer)
     }
 
-    fn side(&self, of_target: bool) -> &Side {
-        if of_target { &self.target } else { &self.peer }
+    fn side(&self, end: End) -> &Side {
+        match end {
+            End::Target => &self.target,
+            End::Peer => &self.peer,
+        }
     }
 
-    fn wait(&mut self, of_target: bool) -> Result<()> {
-        if self.side(of_target).is_idle_within(self.driver, PATIENCE)? {
+    fn wait(&mut self, end: End) -> Result<()> {
+        if self.side(end).is_idle_within(self.driver, PATIENCE)? {
             return Ok(());
         }
         self.hangs = true;
@@ -267,11 +277,11 @@ impl Test {
     }
 
     /// Whether the pattern is in a block, as its own GPU brings it to the host.
-    fn is_read_at(&mut self, of_target: bool, block: u64) -> Result<bool> {
+    fn is_read_at(&mut self, end: End, block: u64) -> Result<bool> {
         self.read.copy_from_slice(&self.before);
         let read = self.read.as_mut_ptr().expose_provenance() as u64;
-        self.side(of_target).copy(self.driver, read, block)?;
-        self.wait(of_target)?;
+        self.side(end).copy(self.driver, read, block)?;
+        self.wait(end)?;
         Ok(self.read == self.pattern)
     }
 

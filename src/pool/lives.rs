@@ -136,7 +136,7 @@ fn not_created(driver: &Driver, device: &Device, handle_types: u32, failure: Fai
     device.error(driver, failure).context("creating a memory pool")
 }
 
-pub(super) fn show_handle_types(types: u32) -> String {
+fn show_handle_types(types: u32) -> String {
     let known = [(1, "POSIX_FD (1)"), (8, "FABRIC (8)")];
     let names: Vec<_> = known.iter().filter(|(bit, _)| types & bit != 0).map(|(_, name)| *name).collect();
     names.join(" and ")

@@ -437,7 +437,7 @@ PROCESS_TEST(wrapped_arrays_of_every_origin_with_and_without_a_deleter)
     start_on("h200x2");
     context_of(gpu(0));
     context_of(gpu(1));
-    mine = foreign_pool(0);
+    mine = foreign_pool(0, 0);
     for (with = 0; with < 2; ++with) {
         warp_array_wrap_options options = {.struct_size = sizeof options, .deleter = with ? delete : NULL};
         const int64_t count = 8;

@@ -7,43 +7,9 @@
 
 #define _GNU_SOURCE
 
+#include "foreign.h"
 #include "peers.h"
 
-/* The driver's own calls, as other code makes them. */
-struct location {
-    uint32_t kind; /* 1: a GPU */
-    int32_t id;
-};
-struct mapping_properties {
-    uint32_t kind; /* 1: pinned */
-    uint32_t handle_types;
-    struct location location;
-    uint64_t metadata;
-    unsigned char flags[8];
-};
-struct mapping_access {
-    struct location location;
-    uint32_t flags; /* 0, 1 to read, 3 */
-};
-struct pool_properties {
-    uint32_t kind, handle_types;
-    struct location location;
-    uint64_t security;
-    size_t max_size;
-    uint16_t usage;
-    unsigned char reserved[54];
-};
-uint32_t cuMemCreate(uint64_t *out, size_t size, const struct mapping_properties *properties, uint64_t flags);
-uint32_t cuMemRelease(uint64_t handle);
-uint32_t cuMemAddressReserve(uint64_t *out, size_t size, size_t alignment, uint64_t wanted, uint64_t flags);
-uint32_t cuMemAddressFree(uint64_t address, size_t size);
-uint32_t cuMemMap(uint64_t address, size_t size, size_t offset, uint64_t handle, uint64_t flags);
-uint32_t cuMemUnmap(uint64_t address, size_t size);
-uint32_t cuMemSetAccess(uint64_t address, size_t size, const struct mapping_access *access, size_t count);
-uint32_t cuMemPoolCreate(CUmemoryPool *out, const struct pool_properties *properties);
-uint32_t cuMemPoolDestroy(CUmemoryPool pool);
-uint32_t cuMemPoolSetAccess(CUmemoryPool pool, const struct mapping_access *access, size_t count);
-uint32_t cuMemAllocFromPoolAsync(uint64_t *out, size_t size, CUmemoryPool pool, CUstream stream);
 uint32_t cuDeviceCanAccessPeer(int32_t *out, int32_t device, int32_t peer);
 
 /* ---- Asking ------------------------------------------------------------------------------------------------------ */
@@ -179,47 +145,38 @@ UNUSED void check_info(warp_access_info info, warp_access_reason reason, const c
     }
 }
 
-/* What is answered of an address, in every way that there is. */
-UNUSED void expect_pointer_at(const warp_device *device, const void *ptr, warp_access_reason reason, const char *what,
-                              int line)
+/* What is answered in every way that there is: at length, as info has it, in short, and by a launch check. */
+UNUSED void check_answers(const warp_device *device, int kind, const void *value, warp_access_info info, int can,
+                          warp_access_reason reason, const char *what, int line)
 {
-    warp_access_info info = pointer_access(device, ptr);
     check_info(info, reason, what, line);
-    if (can_pointer(device, ptr) != (info.access == ACCESSIBLE)) {
+    if (can != (info.access == ACCESSIBLE)) {
         check_note_failure();
-        printf("\n    line %d: %s: warp_access_can_pointer disagrees", line, what);
+        printf("\n    line %d: %s: the short answer disagrees", line, what);
     }
-    check_launch_agrees(device, WARP_LAUNCH_POINTER, ptr, info);
+    check_launch_agrees(device, kind, value, info);
+}
+
+UNUSED void expect_pointer_at(const warp_device *device, const void *ptr, warp_access_reason reason, const char *what, int line)
+{
+    check_answers(device, WARP_LAUNCH_POINTER, ptr, pointer_access(device, ptr), can_pointer(device, ptr), reason, what, line);
 }
 #define EXPECT_POINTER(device, ptr, reason) \
     expect_pointer_at(device, ptr, WARP_ACCESS_REASON_##reason, #ptr " from " #device, __LINE__)
 
-/* Of an array. */
-UNUSED void expect_array_at(const warp_device *device, const warp_array *array, warp_access_reason reason,
-                            const char *what, int line)
+UNUSED void expect_array_at(const warp_device *device, const warp_array *array, warp_access_reason reason, const char *what,
+                            int line)
 {
-    warp_access_info info = array_access(device, array);
-    check_info(info, reason, what, line);
-    if (can_array(device, array) != (info.access == ACCESSIBLE)) {
-        check_note_failure();
-        printf("\n    line %d: %s: warp_access_can disagrees", line, what);
-    }
-    check_launch_agrees(device, WARP_LAUNCH_ARRAY, array, info);
+    check_answers(device, WARP_LAUNCH_ARRAY, array, array_access(device, array), can_array(device, array), reason, what, line);
 }
 #define EXPECT_ARRAY(device, array, reason) \
     expect_array_at(device, array, WARP_ACCESS_REASON_##reason, #array " from " #device, __LINE__)
 
-/* Of an indexed array. */
 UNUSED void expect_indexed_at(const warp_device *device, const warp_indexed_array *indexed, warp_access_reason reason,
                               const char *what, int line)
 {
-    warp_access_info info = indexed_access(device, indexed);
-    check_info(info, reason, what, line);
-    if (can_indexed(device, indexed) != (info.access == ACCESSIBLE)) {
-        check_note_failure();
-        printf("\n    line %d: %s: warp_access_can_indexed disagrees", line, what);
-    }
-    check_launch_agrees(device, WARP_LAUNCH_INDEXED_ARRAY, indexed, info);
+    check_answers(device, WARP_LAUNCH_INDEXED_ARRAY, indexed, indexed_access(device, indexed), can_indexed(device, indexed),
+                  reason, what, line);
 }
 #define EXPECT_INDEXED(device, indexed, reason) \
     expect_indexed_at(device, indexed, WARP_ACCESS_REASON_##reason, #indexed " from " #device, __LINE__)
@@ -254,99 +211,6 @@ UNUSED void *data_of(const warp_array *array)
 UNUSED void drop(warp_array *array)
 {
     CHECK_STATUS(warp_array_release(array), WARP_SUCCESS);
-}
-
-/* ---- Memory of other code ---------------------------------------------------------------------------------------- */
-
-#define DRIVER(name, ...) CHECK_EQ_U64(SIMULATOR(name)(__VA_ARGS__), 0)
-
-UNUSED void *at(uint64_t address)
-{
-    return (void *)(uintptr_t)address;
-}
-
-UNUSED uint64_t address_of(const void *ptr)
-{
-    return (uint64_t)(uintptr_t)ptr;
-}
-
-/* Runs a call of the driver in a context and leaves none current. */
-#define IN(context, ...)                    \
-    do {                                    \
-        DRIVER(cuCtxSetCurrent, (context)); \
-        __VA_ARGS__;                        \
-        DRIVER(cuCtxSetCurrent, NULL);      \
-    } while (0)
-
-UNUSED void *foreign_plain(CUcontext context, size_t size)
-{
-    uint64_t ptr = 0;
-    IN(context, DRIVER(cuMemAlloc_v2, &ptr, size));
-    return at(ptr);
-}
-
-UNUSED void *foreign_managed(CUcontext context, size_t size)
-{
-    uint64_t ptr = 0;
-    IN(context, DRIVER(cuMemAllocManaged, &ptr, size, 1));
-    return at(ptr);
-}
-
-UNUSED void *foreign_pooled(CUcontext context, CUmemoryPool pool, size_t size)
-{
-    uint64_t ptr = 0;
-    if (pool == NULL)
-        IN(context, DRIVER(cuMemAllocAsync, &ptr, size, NULL));
-    else
-        IN(context, DRIVER(cuMemAllocFromPoolAsync, &ptr, size, pool, NULL));
-    return at(ptr);
-}
-
-UNUSED void *foreign_pinned(CUcontext context, size_t size)
-{
-    void *ptr = NULL;
-    IN(context, DRIVER(cuMemHostAlloc, &ptr, size, 0));
-    return ptr;
-}
-
-UNUSED CUmemoryPool foreign_pool(int32_t ordinal)
-{
-    struct pool_properties properties = {.kind = 1, .location = {1, ordinal}};
-    CUmemoryPool pool = NULL;
-    DRIVER(cuMemPoolCreate, &pool, &properties);
-    return pool;
-}
-
-UNUSED void grant_pool(CUmemoryPool pool, int32_t to, uint32_t flags)
-{
-    struct mapping_access access = {{1, to}, flags};
-    DRIVER(cuMemPoolSetAccess, pool, &access, 1);
-}
-
-#define MAPPING_SIZE ((size_t)2 << 20)
-
-/* Memory of a GPU that is mapped and that nobody may touch yet. */
-UNUSED void *mapping_of(int32_t ordinal)
-{
-    struct mapping_properties properties = {.kind = 1, .location = {1, ordinal}};
-    uint64_t handle = 0, ptr = 0;
-    DRIVER(cuMemCreate, &handle, MAPPING_SIZE, &properties, 0);
-    DRIVER(cuMemAddressReserve, &ptr, MAPPING_SIZE, 0, 0, 0);
-    DRIVER(cuMemMap, ptr, MAPPING_SIZE, 0, handle, 0);
-    DRIVER(cuMemRelease, handle);
-    return at(ptr);
-}
-
-UNUSED void map_for(void *mapping, int32_t ordinal, uint32_t flags)
-{
-    struct mapping_access access = {{1, ordinal}, flags};
-    DRIVER(cuMemSetAccess, address_of(mapping), MAPPING_SIZE, &access, 1);
-}
-
-UNUSED void unmap(void *mapping)
-{
-    DRIVER(cuMemUnmap, address_of(mapping), MAPPING_SIZE);
-    DRIVER(cuMemAddressFree, address_of(mapping), MAPPING_SIZE);
 }
 
 /* Nothing of the library's is left, and nothing that a real machine would punish. Questions about peers keep a byte of each

@@ -26,6 +26,31 @@ static warp_device *registered(CUcontext context)
 
 /* ---- Several contexts of one GPU --------------------------------------------------------------------------------- */
 
+PROCESS_TEST(a_home_that_was_removed_is_not_told_by_a_stale_handle)
+{
+    CUcontext context;
+    warp_device *second;
+    warp_launch_argument argument = {.name = "a", .kind = WARP_LAUNCH_POINTER};
+    warp_launch_report report = {.struct_size = sizeof report};
+    void *block;
+    start_on("h200x2");
+    context = driver_foreign(0);
+    second = registered(context);
+    block = block_of(second, 64, WARP_MEMORY_CUDA_DEVICE);
+    argument.value = block;
+    CHECK_EQ_PTR(pointer_access(gpu(1), block).device, second);
+    CHECK_STATUS(warp_launch_check(gpu(1), "k", &argument, 1, sizeof argument, WARP_LAUNCH_CHECKED, &report),
+                 WARP_ERROR_ACCESS_DENIED);
+    CHECK_EQ_PTR(report.device, second);
+    CHECK_STATUS(warp_device_remove(second), WARP_SUCCESS);
+    CHECK_EQ_PTR(pointer_access(gpu(1), block).device, NULL);
+    CHECK_EQ_I64(pointer_access(gpu(1), block).reason, WARP_ACCESS_REASON_NO_PEER_ACCESS);
+    CHECK_STATUS(warp_launch_check(gpu(1), "k", &argument, 1, sizeof argument, WARP_LAUNCH_CHECKED, &report),
+                 WARP_ERROR_ACCESS_DENIED);
+    CHECK_EQ_PTR(report.device, NULL);
+    CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+}
+
 PROCESS_TEST(memory_of_another_context_of_the_gpu_is_accessible)
 {
     CUcontext context;
@@ -203,8 +228,8 @@ PROCESS_TEST(each_pool_has_its_own_access)
     start_on("h200x2");
     context_of(gpu(0));
     CHECK_STATUS(warp_mempool_create(gpu(0), NULL, &created), WARP_SUCCESS);
-    native[WRAPPED] = foreign_pool(0);
-    native[FOREIGN] = foreign_pool(0);
+    native[WRAPPED] = foreign_pool(0, 0);
+    native[FOREIGN] = foreign_pool(0, 0);
     CHECK_STATUS(warp_mempool_wrap(gpu(0), native[WRAPPED], &wrapped), WARP_SUCCESS);
     {
         warp_mempool_info info = {.struct_size = sizeof info};
@@ -256,7 +281,7 @@ PROCESS_TEST(memory_whose_pool_was_destroyed_is_asked_about_without_harm)
     start_on("h200x2");
     context_of(gpu(0));
     context_of(gpu(1));
-    pool = foreign_pool(0);
+    pool = foreign_pool(0, 0);
     grant_pool(pool, 1, 3);
     block = foreign_pooled(context_of(gpu(0)), pool, 64);
     EXPECT_POINTER(gpu(1), block, POOL_ACCESS);

@@ -226,7 +226,7 @@ PROCESS_TEST(options_of_pools_are_looked_at)
 /* Where a pool's memory is gets proved, and not believed. */
 PROCESS_TEST(wrapping_what_is_not_a_pool_of_the_device_is_refused)
 {
-    struct pool_properties properties;
+    struct pool_properties properties = {.kind = 2, .location = {1, 0}};
     CUmemoryPool theirs, destroyed, managed = NULL, imported = NULL;
     warp_mempool *pool = (warp_mempool *)1, *known;
     int32_t file = -1;
@@ -249,9 +249,6 @@ PROCESS_TEST(wrapping_what_is_not_a_pool_of_the_device_is_refused)
     destroyed = foreign_pool(0, 0);
     CHECK_EQ_U64(SIMULATOR(cuMemPoolDestroy)(destroyed), 0);
     CHECK_STATUS(warp_mempool_wrap(gpu(0), destroyed, &pool), WARP_ERROR_INVALID_ARGUMENT);
-    memset(&properties, 0, sizeof properties);
-    properties.type = 2;
-    properties.place = 1;
     CHECK_EQ_U64(SIMULATOR(cuMemPoolCreate)(&managed, &properties), 0);
     CHECK_STATUS(warp_mempool_wrap(gpu(0), managed, &pool), WARP_ERROR_INVALID_ARGUMENT);
     CHECK_EQ_U64(SIMULATOR(cuMemPoolExportToShareableHandle)(&file, theirs, 1, 0), 0);

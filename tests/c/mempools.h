@@ -6,43 +6,20 @@
 
 #include "blocks.h"
 #include "captures.h"
+#include "foreign.h"
 #include "process.h"
 
 #include <warpmem.h>
 
 /* The driver's calls on pools, as other code makes them. */
-struct pool_properties {
-    int32_t type, handle_types, place, device;
-    void *security;
-    size_t max_size;
-    unsigned char rest[56];
-};
-uint32_t cuMemPoolCreate(CUmemoryPool *out, const struct pool_properties *properties);
-uint32_t cuMemPoolDestroy(CUmemoryPool pool);
 uint32_t cuDeviceSetMemPool(int32_t device, CUmemoryPool pool);
 uint32_t cuDeviceGetDefaultMemPool(CUmemoryPool *out, int32_t device);
-uint32_t cuMemAllocFromPoolAsync(uint64_t *out, size_t size, CUmemoryPool pool, CUstream stream);
 uint32_t cuMemPoolExportToShareableHandle(int32_t *out, CUmemoryPool pool, int32_t type, uint64_t flags);
 uint32_t cuMemPoolImportFromShareableHandle(CUmemoryPool *out, void *handle, int32_t type, uint64_t flags);
 uint32_t cuPointerGetAttribute(void *out, int32_t attribute, uint64_t ptr);
 
 #define POINTER_POOL 17
 #define OUT_OF_MEMORY 2
-
-/* A pool of device memory that other code made. */
-UNUSED CUmemoryPool foreign_pool(int32_t device, int32_t handle_types)
-{
-    struct pool_properties properties;
-    CUmemoryPool pool = NULL;
-    memset(&properties, 0, sizeof properties);
-    properties.type = 1;
-    properties.handle_types = handle_types;
-    properties.place = 1;
-    properties.device = device;
-    CHECK_EQ_U64(SIMULATOR(cuInit)(0), 0);
-    CHECK_EQ_U64(SIMULATOR(cuMemPoolCreate)(&pool, &properties), 0);
-    return pool;
-}
 
 UNUSED CUmemoryPool driver_pool(int32_t device)
 {

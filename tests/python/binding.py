@@ -37,6 +37,7 @@ Pointer = ctypes.c_void_p
 Size = ctypes.c_uint64
 Status = ctypes.c_int32
 Out = ctypes.POINTER(Pointer)
+BoolOut = ctypes.POINTER(ctypes.c_uint8)
 
 # What is called in each file that loads the library here.
 COMMON = {
@@ -49,6 +50,15 @@ COMMON = {
     "warp_memory_fill": [Pointer, Size, Pointer, Size, Pointer],
     "warp_memory_copy": [Pointer, Pointer, Size, Pointer],
 }
+
+
+class Dtype(ctypes.Structure):
+    _fields_ = [
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("item_size", ctypes.c_uint32),
+    ]
 
 
 class AllocOptions(ctypes.Structure):
@@ -121,6 +131,13 @@ def made(function, *arguments):
     out = Pointer()
     must(function(*arguments, ctypes.byref(out)))
     return out.value
+
+
+def asked(function, *arguments):
+    """The answer of a function that says yes or no."""
+    out = ctypes.c_uint8(9)
+    must(function(*arguments, ctypes.byref(out)))
+    return bool(out.value)
 
 
 def sized(struct, **fields):

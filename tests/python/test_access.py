@@ -18,9 +18,12 @@ from binding import (
     SUCCESS,
     UNKNOWN,
     AllocOptions,
+    BoolOut,
+    Dtype,
     Out,
     Pointer,
     Size,
+    asked,
     load,
     made,
     message,
@@ -30,7 +33,6 @@ from binding import (
 
 ACCESS_DENIED = 12
 NO_NAME = "WARP_ACCESS_REASON_UNKNOWN"
-Byte = ctypes.POINTER(ctypes.c_uint8)
 
 
 class Access(enum.IntEnum):
@@ -47,15 +49,6 @@ class Mode(enum.IntEnum):
 
 
 ARRAY, INDEXED_ARRAY, POINTER, STRUCT = range(4)
-
-
-class Dtype(ctypes.Structure):
-    _fields_ = [
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("item_size", ctypes.c_uint32),
-    ]
 
 
 class ArrayOptions(ctypes.Structure):
@@ -116,10 +109,10 @@ lib = load(
         "warp_array_release": [Pointer],
         "warp_indexed_array_create": [Pointer, Out, ctypes.c_size_t, Out],
         "warp_indexed_array_release": [Pointer],
-        "warp_access_can": [Pointer, Pointer, Byte],
-        "warp_access_can_indexed": [Pointer, Pointer, Byte],
-        "warp_access_can_pointer": [Pointer, Pointer, Byte],
-        "warp_access_can_device": [Pointer, Pointer, Byte],
+        "warp_access_can": [Pointer, Pointer, BoolOut],
+        "warp_access_can_indexed": [Pointer, Pointer, BoolOut],
+        "warp_access_can_pointer": [Pointer, Pointer, BoolOut],
+        "warp_access_can_device": [Pointer, Pointer, BoolOut],
         "warp_access_get_status": [Pointer, Pointer, ctypes.POINTER(AccessInfo)],
         "warp_access_get_indexed_status": [Pointer, Pointer, ctypes.POINTER(AccessInfo)],
         "warp_access_get_pointer_status": [Pointer, Pointer, ctypes.POINTER(AccessInfo)],
@@ -142,12 +135,6 @@ lib = load(
 )
 lib.warp_access_reason_get_name.argtypes = [ctypes.c_int32]
 lib.warp_access_reason_get_name.restype = ctypes.c_char_p
-
-
-def can(function, *of):
-    out = ctypes.c_uint8(9)
-    must(function(*of, ctypes.byref(out)))
-    return bool(out.value)
 
 
 def told(function, *of):
@@ -197,12 +184,12 @@ class Accesses(unittest.TestCase):
             for pool in (0, 1):
                 must(lib.warp_peer_access_set_enabled(self.first, self.second, peer))
                 must(lib.warp_mempool_access_set_enabled(self.first, self.second, pool))
-                self.assertEqual(can(lib.warp_access_can, self.second, plain), bool(peer))
-                self.assertEqual(can(lib.warp_access_can, self.second, pooled), bool(pool))
-                self.assertEqual(can(lib.warp_access_can_device, self.second, self.first), bool(pool))
+                self.assertEqual(asked(lib.warp_access_can, self.second, plain), bool(peer))
+                self.assertEqual(asked(lib.warp_access_can, self.second, pooled), bool(pool))
+                self.assertEqual(asked(lib.warp_access_can_device, self.second, self.first), bool(pool))
                 must(lib.warp_mempool_set_enabled(self.first, 0))
-                self.assertEqual(can(lib.warp_access_can, self.second, pooled), bool(pool))
-                self.assertEqual(can(lib.warp_access_can_device, self.second, self.first), bool(peer))
+                self.assertEqual(asked(lib.warp_access_can, self.second, pooled), bool(pool))
+                self.assertEqual(asked(lib.warp_access_can_device, self.second, self.first), bool(peer))
                 must(lib.warp_mempool_set_enabled(self.first, 1))
 
     def test_each_answer_has_its_reason(self):
@@ -224,7 +211,7 @@ class Accesses(unittest.TestCase):
                     answer, name, info = told(status, device, of)
                     self.assertEqual((answer, name), (access, reason))
                     self.assertEqual((info.device, info.kind), (home, kind))
-                    self.assertEqual(can(ask, device, of), access == Access.ACCESSIBLE)
+                    self.assertEqual(asked(ask, device, of), access == Access.ACCESSIBLE)
 
     def test_memory_of_python_is_unknown_and_none_is_empty(self):
         buffer = ctypes.create_string_buffer(64)
@@ -238,9 +225,9 @@ class Accesses(unittest.TestCase):
         indexed = made(lib.warp_indexed_array_create, data, (Pointer * 1)(index), 1)
         self.made.append((lib.warp_indexed_array_release, indexed))
         self.assertEqual(told(lib.warp_access_get_indexed_status, self.second, indexed)[1], "NO_PEER_ACCESS")
-        self.assertFalse(can(lib.warp_access_can_indexed, self.second, indexed))
+        self.assertFalse(asked(lib.warp_access_can_indexed, self.second, indexed))
         must(lib.warp_peer_access_set_enabled(self.first, self.second, 1))
-        self.assertTrue(can(lib.warp_access_can_indexed, self.second, indexed))
+        self.assertTrue(asked(lib.warp_access_can_indexed, self.second, indexed))
         self.check(self.second, Argument(b"x", indexed, 0, INDEXED_ARRAY))
 
     def test_modes(self):

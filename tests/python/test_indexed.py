@@ -14,6 +14,7 @@ from binding import (
     INVALID_HANDLE,
     SUCCESS,
     UNKNOWN,
+    Dtype,
     Out,
     Pointer,
     Size,
@@ -26,15 +27,6 @@ from binding import (
 )
 
 INT, FLOAT = 0, 2
-
-
-class Dtype(ctypes.Structure):
-    _fields_ = [
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("item_size", ctypes.c_uint32),
-    ]
 
 
 class ArrayInfo(ctypes.Structure):

@@ -17,10 +17,12 @@ from binding import (
     OUT_OF_MEMORY,
     SUCCESS,
     AllocOptions,
+    BoolOut,
     Out,
     Pointer,
     PointerInfo,
     Size,
+    asked,
     load,
     made,
     message,
@@ -63,7 +65,6 @@ class MempoolMemory(ctypes.Structure):
     ]
 
 
-Flag = ctypes.POINTER(ctypes.c_uint8)
 Bytes = ctypes.POINTER(Size)
 
 lib = load(
@@ -74,8 +75,8 @@ lib = load(
         "warp_pointer_get_info": [Pointer, ctypes.POINTER(PointerInfo)],
         "warp_scope_begin_mempool": [Pointer, ctypes.c_uint8, Out],
         "warp_scope_end": [Pointer],
-        "warp_mempool_is_supported": [Pointer, Flag],
-        "warp_mempool_is_enabled": [Pointer, Flag],
+        "warp_mempool_is_supported": [Pointer, BoolOut],
+        "warp_mempool_is_enabled": [Pointer, BoolOut],
         "warp_mempool_set_enabled": [Pointer, ctypes.c_uint8],
         "warp_mempool_set_enabled_for": [Out, ctypes.c_size_t, ctypes.c_uint8],
         "warp_mempool_get": [Pointer, Out],
@@ -94,15 +95,11 @@ lib = load(
 
 
 def is_mempool_supported(device):
-    out = ctypes.c_uint8(9)
-    must(lib.warp_mempool_is_supported(device, ctypes.byref(out)))
-    return bool(out.value)
+    return asked(lib.warp_mempool_is_supported, device)
 
 
 def is_mempool_enabled(device):
-    out = ctypes.c_uint8(9)
-    must(lib.warp_mempool_is_enabled(device, ctypes.byref(out)))
-    return bool(out.value)
+    return asked(lib.warp_mempool_is_enabled, device)
 
 
 def get_mempool_release_threshold(device):

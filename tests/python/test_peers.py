@@ -14,8 +14,10 @@ from binding import (
     NO_SUCH_DEVICE,
     SCOPE_ORDER,
     SUCCESS,
+    BoolOut,
     Out,
     Pointer,
+    asked,
     load,
     made,
     message,
@@ -23,14 +25,13 @@ from binding import (
 )
 
 Byte = ctypes.c_uint8
-ByteOut = ctypes.POINTER(Byte)
 
 KINDS = ("peer", "mempool")
 
 SIGNATURES = {"warp_scope_end": [Pointer], "warp_stream_get_current": [Pointer, Out]}
 for kind in KINDS:
-    SIGNATURES[f"warp_{kind}_access_is_supported"] = [Pointer, Pointer, ByteOut]
-    SIGNATURES[f"warp_{kind}_access_query_enabled"] = [Pointer, Pointer, ByteOut]
+    SIGNATURES[f"warp_{kind}_access_is_supported"] = [Pointer, Pointer, BoolOut]
+    SIGNATURES[f"warp_{kind}_access_query_enabled"] = [Pointer, Pointer, BoolOut]
     SIGNATURES[f"warp_{kind}_access_set_enabled"] = [Pointer, Pointer, Byte]
     SIGNATURES[f"warp_{kind}_access_set_enabled_for"] = [Pointer, Out, ctypes.c_size_t, Byte]
     SIGNATURES[f"warp_scope_begin_{kind}_access"] = [Pointer, Pointer, Byte, Out]
@@ -48,16 +49,11 @@ class Access:
         self.set_for = getattr(lib, f"warp_{kind}_access_set_enabled_for")
         self.begin = getattr(lib, f"warp_scope_begin_{kind}_access")
 
-    def answer(self, call, target, peer):
-        out = Byte(9)
-        must(call(target, peer, ctypes.byref(out)))
-        return out.value
-
     def supported(self, target, peer):
-        return self.answer(self.supported_call, target, peer)
+        return asked(self.supported_call, target, peer)
 
     def enabled(self, target, peer):
-        return self.answer(self.query, target, peer)
+        return asked(self.query, target, peer)
 
     def scope(self, target, peer, wanted):
         return made(self.begin, target, peer, wanted)
