@@ -66,7 +66,8 @@ impl Pool {
 
     /// Keeps it from being destroyed; `None` when it was.
     pub fn keep(&'static self) -> Option<Kept> {
-        self.join().then_some(Kept { pool: self })
+        // Only what was counted is given back when it is dropped.
+        self.join().then(|| Kept { pool: self })
     }
 
     /// The number that records carry.
