@@ -78,6 +78,11 @@ pub(super) fn find(native: RawPool) -> Option<&'static Pool> {
     all().find(|pool| pool.native() == native && pool.join())
 }
 
+/// As if records named all of them, so that none is used again.
+pub(super) fn every_slot() -> HashSet<u32> {
+    all().map(Pool::slot).collect()
+}
+
 /// A pool that was made just now, with one user.
 pub(super) fn insert(properties: &Properties, named: impl FnOnce() -> HashSet<u32>) -> Result<&'static Pool> {
     let _changing = CHANGING.write();

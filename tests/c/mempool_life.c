@@ -179,6 +179,34 @@ PROCESS_TEST(many_pools_come_and_go_beside_blocks_that_stay)
     finish();
 }
 
+/* A device's own pool gets a slot when it is first met, and none that blocks of a pool that is over still name. */
+PROCESS_TEST(blocks_of_pools_that_are_over_are_not_taken_for_a_devices_own)
+{
+    void *kept[20];
+    uint8_t can;
+    int i, round;
+    start_on("h200x2");
+    for (i = 0; i < 20; ++i) {
+        warp_mempool *pool = create(gpu(1));
+        kept[i] = alloc_from(gpu(1), pool, 1000);
+        release(pool);
+    }
+    for (round = 0; round < 2; ++round) {
+        for (i = 0; i < 20; ++i) {
+            /* Asked twice: a pool that is over stays so, whoever asks. */
+            CHECK_STATUS(warp_access_can_pointer(gpu(0), kept[i], &can), WARP_SUCCESS);
+            CHECK_EQ_U64(can, 0);
+            CHECK_STATUS(warp_access_can_pointer(gpu(0), kept[i], &can), WARP_SUCCESS);
+            CHECK_EQ_U64(can, 0);
+        }
+        free_now(plain_alloc(gpu(0), 100));
+    }
+    for (i = 0; i < 20; ++i)
+        free_now(kept[i]);
+    CHECK_STATUS(warp_device_synchronize(gpu(1)), WARP_SUCCESS);
+    finish();
+}
+
 /* ---- captures ------------------------------------------------------------------------------------------------------ */
 
 PROCESS_TEST(captures_allocate_from_the_pool_in_use)
