@@ -253,7 +253,11 @@ pub(super) fn dismantle() {
     for choice in all() {
         let former = {
             let _changing = choice.changing.write();
-            choice.own.store(std::ptr::null_mut(), Ordering::Release);
+            let own = choice.own.swap(std::ptr::null_mut(), Ordering::AcqRel);
+            // SAFETY: NULL, or a pool, which is never freed.
+            if let Some(own) = unsafe { own.as_ref() } {
+                own.is_past.store(true, Ordering::Release);
+            }
             choice.go_home()
         };
         close(former);

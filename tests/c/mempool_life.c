@@ -388,6 +388,41 @@ PROCESS_TEST(shutdown_ends_pools_and_a_new_life_begins_with_the_devices_own)
     CHECK_EQ_U64(calls("cuMemPoolDestroy"), 2);
 }
 
+/* What was a device's own when the library was shut down is its owner's again, and a later pool may have its name. */
+PROCESS_TEST(a_former_own_pool_is_forgotten_by_the_next_life)
+{
+    CUmemoryPool first, again = NULL;
+    warp_mempool *pool = NULL;
+    void *kept;
+    uint8_t can = 9;
+    int tries, on;
+    for (on = 0; on < 2; ++on) {
+        setenv("WARPSIM_TOPOLOGY", "h200x2,peer.0.1=broken", 1);
+        first = foreign_pool(0, 0);
+        CHECK_EQ_U64(SIMULATOR(cuDeviceSetMemPool)(0, first), 0);
+        REQUIRE_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
+        kept = plain_alloc(gpu(0), 100);
+        CHECK_EQ_PTR(pool_info(pool_in_use(gpu(0))).native, first);
+        CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+        CHECK_EQ_U64(SIMULATOR(cuMemPoolDestroy)(first), 0);
+        for (tries = 0; tries < 8 && again != first; ++tries)
+            again = foreign_pool(on, 0);
+        REQUIRE_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
+        CHECK_STATUS(warp_access_can_pointer(gpu(1), kept, &can), WARP_SUCCESS);
+        CHECK_EQ_U64(can, 0);
+        CHECK(pool_info(pool_in_use(gpu(0))).native != first);
+        CHECK_STATUS(warp_mempool_wrap(gpu(on), again, &pool), WARP_SUCCESS);
+        CHECK_EQ_I64(pool_info(pool).is_device_pool, 0);
+        CHECK_EQ_PTR(pool_info(pool).device, gpu(on));
+        release(pool);
+        /* Nor is it in the way when everything between the two is closed. */
+        CHECK_STATUS(warp_peer_access_verify(gpu(1), gpu(0), &can), WARP_SUCCESS);
+        CHECK_EQ_U64(can, 0);
+        free_now(kept);
+        CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+    }
+}
+
 /* Pools belong to a GPU and not to a context: when that dies, what the device was told to use is what the next one uses. */
 PROCESS_TEST(pools_outlive_contexts)
 {
