@@ -751,6 +751,28 @@ PROCESS_TEST(every_call_may_fail_once)
 }
 
 /* The first question what a device allocates from may fail, and is asked again. */
+/* What is refused once is tried again: nobody else knows of the stream and the byte that proved the pool. */
+PROCESS_TEST(what_a_wrap_takes_it_gives_back)
+{
+    static const char *const entries[] = {"cuStreamDestroy_v2", "cuMemFreeAsync", "cuPointerGetAttributes", "cuStreamSynchronize"};
+    warp_mempool *pool = NULL;
+    size_t i, streams;
+    start_on("h200x2");
+    free_now(plain_alloc(gpu(0), 100));
+    streams = live("stream");
+    for (i = 0; i < sizeof entries / sizeof *entries; ++i) {
+        CUmemoryPool theirs = foreign_pool(0, 0);
+        SIMULATOR(warpsim_fail)(entries[i], 1, 999);
+        if (warp_mempool_wrap(gpu(0), theirs, &pool) == WARP_SUCCESS)
+            release(pool);
+        SIMULATOR(warpsim_fail_clear)();
+        CHECK_EQ_U64(live("stream"), streams);
+        CHECK_EQ_U64(live("pool"), 0);
+        CHECK_EQ_U64(SIMULATOR(cuMemPoolDestroy)(theirs), 0);
+    }
+    finish();
+}
+
 PROCESS_TEST(a_first_use_that_fails_is_none)
 {
     warp_mempool *pool = (warp_mempool *)1;
