@@ -122,8 +122,8 @@ fn pool_access(
             {
                 return Ok(given(reached));
             }
-            let kept = if pool.is_of_device() { None } else { pool.keep() };
-            if kept.is_none() && !pool.is_of_device() {
+            let kept = if pool.is_for_good() { None } else { pool.keep() };
+            if kept.is_none() && !pool.is_for_good() {
                 // It was destroyed, and gave what it will ever give.
                 return Ok(given(peer::is_address_reached(driver, toucher, block.base())?));
             }

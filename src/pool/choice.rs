@@ -8,7 +8,6 @@ use crate::error::Result;
 use crate::fork::Lock;
 use crate::handle::{self, Handle, Tag};
 use crate::{log, thread};
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// A device's choice. Nothing is known before the first use.
@@ -169,7 +168,7 @@ fn own_pool(device: &'static Device) -> Result<&'static Pool> {
     let properties =
         Properties { native, device, is_created: false, is_of_device: true, handle_types: 0, max_size: 0 };
     // A slot that is used again costs a walk, which is not for the first allocation of a device.
-    let pool = table::find_or_add(&properties, HashSet::new)?;
+    let pool = table::find_or_add(&properties, table::every_slot)?;
     own_handle(pool)?;
     Ok(pool)
 }
@@ -254,7 +253,11 @@ pub(super) fn dismantle() {
     for choice in all() {
         let former = {
             let _changing = choice.changing.write();
-            choice.own.store(std::ptr::null_mut(), Ordering::Release);
+            let own = choice.own.swap(std::ptr::null_mut(), Ordering::AcqRel);
+            // SAFETY: NULL, or a pool, which is never freed.
+            if let Some(own) = unsafe { own.as_ref() } {
+                own.is_past.store(true, Ordering::Release);
+            }
             choice.go_home()
         };
         close(former);

@@ -197,7 +197,9 @@ fn prove(driver: &'static Driver, device: &'static Device, native: RawPool) -> R
         let _ = driver.synchronize_stream(stream);
         freed.and(facts)
     });
-    let _ = driver.destroy_stream(stream);
+    if let Err(f) = driver.destroy_stream(stream).or_else(|_| driver.destroy_stream(stream)) {
+        log!(Error, "a stream that proved a memory pool was not destroyed: {}", driver.describe(f));
+    }
     match facts {
         Ok(facts) if facts.class == MemoryClass::Pool && facts.pool == native => Ok(facts.ordinal),
         Ok(_) => fail!(

@@ -43,6 +43,9 @@ pub struct Pool {
     is_created: AtomicBool,
     /// A device's own.
     is_of_device: AtomicBool,
+    /// It was a device's own in a former life of the library. Its owner may have destroyed it since, and the driver have given its
+    /// name to another.
+    is_past: AtomicBool,
     handle_types: AtomicU32,
     /// The most bytes that it may hold, 0 for no bound of its own or when nobody told.
     max_size: AtomicU64,
@@ -64,9 +67,13 @@ impl Pool {
         device::heirs_of(known).first().copied().unwrap_or(known)
     }
 
-    /// Keeps it from being destroyed; `None` when it was.
+    /// Keeps it from being destroyed; `None` when it was, or its owner may have done so.
     pub fn keep(&'static self) -> Option<Kept> {
-        self.join().then_some(Kept { pool: self })
+        if self.is_past() {
+            return None;
+        }
+        // Only what was counted is given back when it is dropped.
+        self.join().then(|| Kept { pool: self })
     }
 
     /// The number that records carry.
@@ -81,6 +88,15 @@ impl Pool {
 
     pub fn is_of_device(&self) -> bool {
         self.is_of_device.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is a device's own in this life of the library, in which that is there for good.
+    pub fn is_for_good(&self) -> bool {
+        self.is_of_device() && !self.is_past()
+    }
+
+    fn is_past(&self) -> bool {
+        self.is_past.load(Ordering::Acquire)
     }
 
     pub fn handle_types(&self) -> u32 {

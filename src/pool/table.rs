@@ -62,8 +62,11 @@ pub(super) fn find_or_add(
     named: impl FnOnce() -> HashSet<u32>,
 ) -> Result<&'static Pool> {
     let _changing = CHANGING.write();
-    let Some(pool) = all().find(|pool| pool.native() == properties.native && pool.join()) else {
-        return add(properties, named);
+    let Some(pool) = known(properties.native) else {
+        return match former(properties) {
+            Some(pool) => Ok(pool),
+            None => add(properties, named),
+        };
     };
     // A wrapped pool may turn out to be what a device allocates from.
     if properties.is_of_device && pool.is_of_device.swap(true, Ordering::Relaxed) {
@@ -75,7 +78,30 @@ pub(super) fn find_or_add(
 /// The known pool of that native one, with one more user.
 pub(super) fn find(native: RawPool) -> Option<&'static Pool> {
     let _changing = CHANGING.write();
-    all().find(|pool| pool.native() == native && pool.join())
+    known(native)
+}
+
+fn known(native: RawPool) -> Option<&'static Pool> {
+    all().find(|pool| pool.native() == native && !pool.is_past() && pool.join())
+}
+
+/// What was a device's own in a former life and is it again, as most are: the driver's default ones are never destroyed. Its
+/// one user has stayed.
+fn former(properties: &Properties) -> Option<&'static Pool> {
+    let is_it = |pool: &&'static Pool| {
+        properties.is_of_device
+            && pool.native() == properties.native
+            && pool.is_past()
+            && pool.is_on(properties.device)
+    };
+    let pool = all().find(is_it)?;
+    pool.is_past.store(false, Ordering::Release);
+    Some(pool)
+}
+
+/// As if records named all of them, so that none is used again.
+pub(super) fn every_slot() -> HashSet<u32> {
+    all().map(Pool::slot).collect()
 }
 
 /// A pool that was made just now, with one user.
@@ -112,6 +138,7 @@ fn add(properties: &Properties, named: impl FnOnce() -> HashSet<u32>) -> Result<
         is_over: AtomicBool::new(false),
         is_created: AtomicBool::new(properties.is_created),
         is_of_device: AtomicBool::new(properties.is_of_device),
+        is_past: AtomicBool::new(false),
         handle_types: AtomicU32::new(properties.handle_types),
         max_size: AtomicU64::new(properties.max_size),
         handle: AtomicU64::new(0),

@@ -179,6 +179,34 @@ PROCESS_TEST(many_pools_come_and_go_beside_blocks_that_stay)
     finish();
 }
 
+/* A device's own pool gets a slot when it is first met, and none that blocks of a pool that is over still name. */
+PROCESS_TEST(blocks_of_pools_that_are_over_are_not_taken_for_a_devices_own)
+{
+    void *kept[20];
+    uint8_t can;
+    int i, round;
+    start_on("h200x2");
+    for (i = 0; i < 20; ++i) {
+        warp_mempool *pool = create(gpu(1));
+        kept[i] = alloc_from(gpu(1), pool, 1000);
+        release(pool);
+    }
+    for (round = 0; round < 2; ++round) {
+        for (i = 0; i < 20; ++i) {
+            /* Asked twice: a pool that is over stays so, whoever asks. */
+            CHECK_STATUS(warp_access_can_pointer(gpu(0), kept[i], &can), WARP_SUCCESS);
+            CHECK_EQ_U64(can, 0);
+            CHECK_STATUS(warp_access_can_pointer(gpu(0), kept[i], &can), WARP_SUCCESS);
+            CHECK_EQ_U64(can, 0);
+        }
+        free_now(plain_alloc(gpu(0), 100));
+    }
+    for (i = 0; i < 20; ++i)
+        free_now(kept[i]);
+    CHECK_STATUS(warp_device_synchronize(gpu(1)), WARP_SUCCESS);
+    finish();
+}
+
 /* ---- captures ------------------------------------------------------------------------------------------------------ */
 
 PROCESS_TEST(captures_allocate_from_the_pool_in_use)
@@ -358,6 +386,41 @@ PROCESS_TEST(shutdown_ends_pools_and_a_new_life_begins_with_the_devices_own)
     finish();
     CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
     CHECK_EQ_U64(calls("cuMemPoolDestroy"), 2);
+}
+
+/* What was a device's own when the library was shut down is its owner's again, and a later pool may have its name. */
+PROCESS_TEST(a_former_own_pool_is_forgotten_by_the_next_life)
+{
+    CUmemoryPool first, again = NULL;
+    warp_mempool *pool = NULL;
+    void *kept;
+    uint8_t can = 9;
+    int tries, on;
+    for (on = 0; on < 2; ++on) {
+        setenv("WARPSIM_TOPOLOGY", "h200x2,peer.0.1=broken", 1);
+        first = foreign_pool(0, 0);
+        CHECK_EQ_U64(SIMULATOR(cuDeviceSetMemPool)(0, first), 0);
+        REQUIRE_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
+        kept = plain_alloc(gpu(0), 100);
+        CHECK_EQ_PTR(pool_info(pool_in_use(gpu(0))).native, first);
+        CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+        CHECK_EQ_U64(SIMULATOR(cuMemPoolDestroy)(first), 0);
+        for (tries = 0; tries < 8 && again != first; ++tries)
+            again = foreign_pool(on, 0);
+        REQUIRE_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
+        CHECK_STATUS(warp_access_can_pointer(gpu(1), kept, &can), WARP_SUCCESS);
+        CHECK_EQ_U64(can, 0);
+        CHECK(pool_info(pool_in_use(gpu(0))).native != first);
+        CHECK_STATUS(warp_mempool_wrap(gpu(on), again, &pool), WARP_SUCCESS);
+        CHECK_EQ_I64(pool_info(pool).is_device_pool, 0);
+        CHECK_EQ_PTR(pool_info(pool).device, gpu(on));
+        release(pool);
+        /* Nor is it in the way when everything between the two is closed. */
+        CHECK_STATUS(warp_peer_access_verify(gpu(1), gpu(0), &can), WARP_SUCCESS);
+        CHECK_EQ_U64(can, 0);
+        free_now(kept);
+        CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+    }
 }
 
 /* Pools belong to a GPU and not to a context: when that dies, what the device was told to use is what the next one uses. */
@@ -688,6 +751,28 @@ PROCESS_TEST(every_call_may_fail_once)
 }
 
 /* The first question what a device allocates from may fail, and is asked again. */
+/* What is refused once is tried again: nobody else knows of the stream and the byte that proved the pool. */
+PROCESS_TEST(what_a_wrap_takes_it_gives_back)
+{
+    static const char *const entries[] = {"cuStreamDestroy_v2", "cuMemFreeAsync", "cuPointerGetAttributes", "cuStreamSynchronize"};
+    warp_mempool *pool = NULL;
+    size_t i, streams;
+    start_on("h200x2");
+    free_now(plain_alloc(gpu(0), 100));
+    streams = live("stream");
+    for (i = 0; i < sizeof entries / sizeof *entries; ++i) {
+        CUmemoryPool theirs = foreign_pool(0, 0);
+        SIMULATOR(warpsim_fail)(entries[i], 1, 999);
+        if (warp_mempool_wrap(gpu(0), theirs, &pool) == WARP_SUCCESS)
+            release(pool);
+        SIMULATOR(warpsim_fail_clear)();
+        CHECK_EQ_U64(live("stream"), streams);
+        CHECK_EQ_U64(live("pool"), 0);
+        CHECK_EQ_U64(SIMULATOR(cuMemPoolDestroy)(theirs), 0);
+    }
+    finish();
+}
+
 PROCESS_TEST(a_first_use_that_fails_is_none)
 {
     warp_mempool *pool = (warp_mempool *)1;
