@@ -433,11 +433,31 @@ PROCESS_TEST(handles_that_are_none_and_outputs_that_are_missing)
 
 PROCESS_TEST(ordinals_that_are_none)
 {
-    /* MP-06: one instance is all that a process sees. */
-    warp_device *none = (warp_device *)1;
-    start_on("h200,peers=0");
-    CHECK_STATUS(warp_device_get("cuda:1", &none), WARP_ERROR_NO_SUCH_DEVICE);
-    CHECK_STATUS(warp_device_get("cuda:-1", &none), WARP_ERROR_NO_SUCH_DEVICE);
+    /* MP-06: one instance is all that a process sees, whatever else the card is. An ordinal beyond it is no device, and nothing
+     * that this one would not support. */
+    static const char *const beyond[] = {"cuda:1", "cuda:-1", "cuda:7", "cuda:4294967296", "cuda:-9223372036854775808"};
+    warp_device *none;
+    size_t i;
+    start_on("h200,peers=0,name=NVIDIA H200 MIG 1g.18gb,memory=16GiB");
+    for (i = 0; i < sizeof beyond / sizeof *beyond; ++i) {
+        none = (warp_device *)1;
+        CHECK_STATUS(warp_device_get(beyond[i], &none), WARP_ERROR_NO_SUCH_DEVICE);
+        CHECK_EQ_PTR(none, NULL);
+        CHECK_STR_CONTAINS(warp_error_get_message(), beyond[i]);
+    }
+    for (i = 2; i < 5; ++i) {
+        none = (warp_device *)1;
+        CHECK_STATUS(warp_device_get_at(i == 4 ? SIZE_MAX : i, &none), WARP_ERROR_NO_SUCH_DEVICE);
+        CHECK_EQ_PTR(none, NULL);
+    }
+    for (i = 0; i < 2; ++i) {
+        check_self_answers(&kinds[i], gpu(0), 1);
+        check_cpu_answers(&kinds[i], gpu(0));
+        CHECK_STATUS(kinds[i].set_for(gpu(0), NULL, 0, 1), WARP_SUCCESS);
+        CHECK_STATUS(kinds[i].set((warp_device *)1, gpu(0), 1), WARP_ERROR_INVALID_HANDLE);
+        CHECK_STATUS(kinds[i].set(gpu(0), (warp_device *)UINTPTR_MAX, 0), WARP_ERROR_INVALID_HANDLE);
+    }
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("context"), 0);
     CHECK_EQ_I64(can_device(gpu(0), gpu(0)), 1);
     CHECK_EQ_I64(can_device(gpu(0), cpu()), 0);
     CHECK_EQ_I64(can_device(cpu(), gpu(0)), 0);

@@ -321,6 +321,30 @@ PROCESS_TEST(each_pool_has_an_access_of_its_own)
     }
 }
 
+PROCESS_TEST(a_pool_that_comes_after_another_inherits_nothing_of_it)
+{
+    /* PA-04: its place here, and its address in the driver, may be those of one that was open. */
+    int round;
+    start_on("h200x2");
+    for (round = 0; round < 200; ++round) {
+        warp_mempool *pool = new_pool(gpu(0));
+        warp_scope *scope = NULL;
+        CHECK_EQ_I64(pool_has(pool, gpu(1)), 0);
+        if (round % 3 == 0) {
+            CHECK_STATUS(warp_mempool_use(gpu(0), pool), WARP_SUCCESS);
+            CHECK_STATUS(POOL->begin(gpu(0), gpu(1), 1, &scope), WARP_SUCCESS);
+            CHECK_STATUS(warp_mempool_use(gpu(0), NULL), WARP_SUCCESS);
+            CHECK_STATUS(warp_scope_end(scope), WARP_SUCCESS);
+            CHECK_EQ_I64(pool_has(pool, gpu(1)), 0);
+        }
+        CHECK_STATUS(warp_mempool_set_access(pool, gpu(1), 1), WARP_SUCCESS);
+        CHECK_EQ_I64(pool_has(pool, gpu(1)), 1);
+        CHECK_STATUS(warp_mempool_release(pool), WARP_SUCCESS);
+    }
+    CHECK_EQ_I64(has(POOL, gpu(0), gpu(1)), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("mempool"), 0);
+}
+
 PROCESS_TEST(a_scope_keeps_the_pool_that_it_began_with)
 {
     warp_mempool *created, *own = NULL;
