@@ -1453,7 +1453,8 @@ warp_status warp_peer_access_is_supported(const warp_device *target, const warp_
  *
  * @param target  the device that owns the memory; NULL for the default.
  * @param peer  the device that touches it; NULL for the default.
- * @param out  1 or 0; 1 for a device and itself, 0 with the CPU on either side.
+ * @param out  1 or 0; 1 for a device and itself, and for two contexts of one GPU, whose memory is common, once both are there;
+ *     0 with the CPU on either side.
  * @return WARP_ERROR_INVALID_HANDLE, WARP_ERROR_DEVICE_LOST, WARP_ERROR_OUT_OF_MEMORY, WARP_ERROR_FORKED in a forked child,
  *     WARP_ERROR_DRIVER.
  */
@@ -2395,7 +2396,10 @@ typedef struct warp_graph_info {
 typedef struct warp_graph_memory_info {
     /** sizeof(warp_graph_memory_info), set by the caller. */
     size_t struct_size;
-    /** Bytes that runs of graphs, and blocks that outlive their captures, use now. */
+    /**
+     * Bytes that runs of graphs, and blocks that outlive their captures, use now. The driver counts what a run that is over has
+     * used until that is trimmed.
+     */
     uint64_t used;
     /** The most of that since the last reset. */
     uint64_t used_high;
@@ -2695,7 +2699,11 @@ typedef int32_t warp_launch_mode;
 #define WARP_LAUNCH_RELAXED 0
 /** What the device may not touch is refused. What cannot be verified passes, with a warning. */
 #define WARP_LAUNCH_CHECKED 1
-/** What is not at home on the launch device is refused. */
+
+/**
+ * What is not at home on the launch device is refused. What is at home there is looked at as in checked mode, where a mapping
+ * may be for others.
+ */
 #define WARP_LAUNCH_STRICT 2
 
 /** What an argument of a kernel is. */
@@ -2778,8 +2786,9 @@ warp_status warp_launch_get_mode(warp_launch_mode *out);
 /**
  * Looks whether a kernel may be launched on a device with these arguments. Launches nothing. In relaxed mode nothing is looked
  * at, not even whether the arguments are there. NULL and arrays without items pass in every mode. What cannot be verified is
- * warned of once for each kernel, argument and pair of devices, as far back as 1,024 warnings go. Also while something is
- * captured. Any thread.
+ * warned of once for each kernel, argument and pair of devices, as far back as 1,024 warnings go; a warning that no log callback
+ * wants does not count. Arrays of the launch device itself pass by their handles, as they do with warp_access_can(): that their
+ * memory, or its context, is still there is not asked. Also while something is captured. Any thread.
  *
  * @param device  the launch device; NULL for the default.
  * @param kernel  the kernel's name, for messages, UTF-8; may be NULL.

@@ -90,6 +90,27 @@ pub(super) fn found_device(device: *const warp_device) -> Result<&'static device
     device::from_handle(handle(device))
 }
 
+/// The devices of a caller's list, NULL among them for the default one; `None` for no list, NULL with a count of 0.
+pub(super) fn found_devices(
+    list: *const *mut warp_device,
+    count: usize,
+    name: &str,
+) -> Result<Option<Vec<&'static device::Device>>> {
+    runtime::require_live()?;
+    if list.is_null() {
+        if count != 0 {
+            fail!(InvalidArgument, "{name} is NULL, its count {count}; pass NULL and 0 for every GPU");
+        }
+        return Ok(None);
+    }
+    if count > isize::MAX as usize / size_of::<*mut warp_device>() {
+        fail!(InvalidArgument, "the count of {name} is {count}, more than there can be in memory");
+    }
+    // SAFETY: the caller says that there are `count` handles; each may lie anywhere.
+    let given = (0..count).map(|at| unsafe { list.add(at).read_unaligned() });
+    given.map(|device| found_device(device)).collect::<Result<_>>().map(Some)
+}
+
 /// How many devices there are: the CPU, the GPUs, and registered contexts.
 ///
 /// @param out  the count, at least 1.

@@ -15,11 +15,11 @@
 //! WARP_ERROR_INVALID_HANDLE for a pool that was released. No context is made. Any thread, also while something is captured.
 
 use super::boundary::{Grows, flags, guard, handle, opaque, options, out, out_struct};
-use super::device::{found_device, warp_device};
+use super::device::{found_device, found_devices, warp_device};
 use super::peer_access::is_enabled;
 use super::status::warp_status;
-use crate::device::{self, Device};
-use crate::error::{Result, fail};
+use crate::device;
+use crate::error::Result;
 use crate::peer::{self, Memory};
 use crate::pool::{self, Entered, RawPool};
 use crate::{alloc, runtime};
@@ -181,25 +181,13 @@ pub unsafe extern "C" fn warp_mempool_set_enabled_for(
     enabled: u8,
 ) -> warp_status {
     guard(|| {
-        let all = several(devices, count)?;
+        let all = found_devices(devices, count, "devices")?
+            .unwrap_or_else(|| device::all().into_iter().filter(|device| device.is_cuda()).collect());
         if enabled != 0 {
             all.iter().try_for_each(|device| device.require_mempools("switching memory pools on"))?;
         }
         all.iter().try_for_each(|device| device.set_mempool_enabled(enabled != 0))
     })
-}
-
-/// The devices of a list of the caller's; every GPU for none.
-fn several(devices: *const *mut warp_device, count: usize) -> Result<Vec<&'static Device>> {
-    runtime::require_live()?;
-    if devices.is_null() {
-        if count != 0 {
-            fail!(InvalidArgument, "devices is NULL and count {count}; pass 0 for every GPU");
-        }
-        return Ok(device::all().into_iter().filter(|device| device.is_cuda()).collect());
-    }
-    // SAFETY: the caller says that there are `count` of them.
-    (0..count).map(|at| found_device(unsafe { devices.add(at).read_unaligned() })).collect()
 }
 
 /// The pool that allocations of a device come from now: its own, which is what the driver has it allocate from when that is

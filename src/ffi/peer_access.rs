@@ -13,11 +13,11 @@
 //! All functions may be called while captures go on, on whichever thread, and disturb none.
 
 use super::boundary::{guard, opaque, out};
-use super::device::{found_device, warp_device};
+use super::device::{found_device, found_devices, warp_device};
 use super::scope::warp_scope;
 use super::status::warp_status;
 use crate::device::Device;
-use crate::error::{Result, fail};
+use crate::error::Result;
 use crate::peer::{self, Memory};
 use crate::{runtime, scope};
 
@@ -58,22 +58,15 @@ pub(super) fn set_for_all(
     enabled: bool,
 ) -> Result<()> {
     let target = found_device(target)?;
-    let peers = if !peers.is_null() {
-        if count > isize::MAX as usize / size_of::<*mut warp_device>() {
-            fail!(InvalidArgument, "count is {count}, more than there can be in memory");
-        }
-        // SAFETY: the caller says that there are `count` handles; each may lie anywhere.
-        let given = (0..count).map(|i| unsafe { peers.add(i).read_unaligned() });
-        given.map(|peer| found_device(peer)).collect::<Result<Vec<_>>>()?
-    } else if count == 0 {
+    let peers = if let Some(named) = found_devices(peers, count, "peers")? {
+        named
+    } else {
         let mut others = peer::others_of(target, enabled)?;
         // Of a target that has none, it is said why.
         if enabled && (!target.is_cuda() || !memory.is_plain() && !target.facts().memory_pools) {
             others.push(target);
         }
         others
-    } else {
-        fail!(InvalidArgument, "peers is NULL, its count {count}; pass NULL and 0 for every other GPU");
     };
     peer::set(memory, target, &peers, enabled)
 }
@@ -105,7 +98,8 @@ pub unsafe extern "C" fn warp_peer_access_is_supported(
 ///
 /// @param target  the device that owns the memory; NULL for the default.
 /// @param peer  the device that touches it; NULL for the default.
-/// @param out  1 or 0; 1 for a device and itself, 0 with the CPU on either side.
+/// @param out  1 or 0; 1 for a device and itself, and for two contexts of one GPU, whose memory is common, once both are there;
+///     0 with the CPU on either side.
 /// @return WARP_ERROR_INVALID_HANDLE, WARP_ERROR_DEVICE_LOST, WARP_ERROR_OUT_OF_MEMORY, WARP_ERROR_FORKED in a forked child,
 ///     WARP_ERROR_DRIVER.
 #[unsafe(no_mangle)]

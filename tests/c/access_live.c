@@ -340,6 +340,16 @@ PROCESS_TEST(an_array_whose_memory_was_freed_by_its_address)
     CHECK_STR_CONTAINS(warp_error_get_message(), "\"a\"");
     CHECK_STATUS(check_launch(gpu(1), &argument, 1, WARP_LAUNCH_STRICT), WARP_ERROR_UNKNOWN_POINTER);
     CHECK_STATUS(check_launch(gpu(1), &argument, 1, WARP_LAUNCH_RELAXED), WARP_SUCCESS);
+    /* On the array's own device the question finds out; the answers that are a few nanoseconds away go by the handle. */
+    {
+        warp_access_info info = {.struct_size = sizeof info};
+        uint8_t out = 9;
+        CHECK_STATUS(warp_access_get_status(gpu(0), array, &info), WARP_ERROR_UNKNOWN_POINTER);
+        CHECK(info.access == 0 && info.reason == 0 && info.device == NULL);
+        CHECK_STATUS(warp_access_can(gpu(0), array, &out), WARP_SUCCESS);
+        CHECK_EQ_U64(out, 1);
+        CHECK_STATUS(check_launch(gpu(0), &argument, 1, WARP_LAUNCH_CHECKED), WARP_SUCCESS);
+    }
     /* Memory that somebody lent is the lender's to look after: what is known of it is that it was there. */
     CHECK_EQ_I64(array_access(gpu(1), wrapped).kind, WARP_MEMORY_CUDA_MEMPOOL);
     CHECK(array_access(gpu(1), wrapped).access != ACCESSIBLE);

@@ -1,6 +1,6 @@
 /*
  * capture_failures.c: captures, launches and releases in which the driver fails; captures that other code breaks; launches that
- * find no memory. Each error is told once, and nothing is lost.
+ * find no memory. Each error is told once, and nothing is lost. Case OM-01, as far as it is about captures.
  *
  * topology: h200x2
  * needs: simulator

@@ -38,14 +38,19 @@ static int default_kind(warp_device *device)
 PROCESS_TEST(pools_are_switched_on_and_off_and_blocks_stay_what_they_are)
 {
     void *pooled, *plain;
-    uint64_t async_frees;
+    warp_device *first;
+    uint64_t async_frees, all;
     start_on("h200x2");
     CHECK_EQ_I64(is_supported(gpu(0)), 1);
     CHECK_EQ_I64(is_enabled(gpu(0)), 1);
     pooled = plain_alloc(gpu(0), 1000);
     put_pattern(pooled, 1000, 1);
-    enable(gpu(0), 0);
-    CHECK_EQ_I64(is_enabled(gpu(0)), 0);
+    /* The switch is the library's own: the driver is not told. */
+    first = gpu(0);
+    all = calls("*");
+    enable(first, 0);
+    CHECK_EQ_I64(is_enabled(first), 0);
+    CHECK_EQ_U64(calls("*"), all);
     CHECK_EQ_I64(info_of(gpu(0)).is_mempool_enabled, 0);
     CHECK_EQ_I64(is_enabled(gpu(1)), 1);
     CHECK_EQ_I64(default_kind(gpu(0)), WARP_MEMORY_CUDA_DEVICE);
@@ -155,11 +160,17 @@ PROCESS_TEST(as_many_scopes_as_a_thread_can_have_fit)
 PROCESS_TEST(pools_start_off_when_init_says_so)
 {
     warp_init_options options = {.struct_size = sizeof options, .flags = WARP_INIT_DISABLE_MEMPOOLS};
+    warp_device *later = NULL;
     setenv("WARPSIM_TOPOLOGY", "h200x2", 1);
     CHECK_STATUS(warp_init(&options, NULL), WARP_SUCCESS);
     CHECK_EQ_I64(is_supported(gpu(0)), 1);
     CHECK_EQ_I64(is_enabled(gpu(0)), 0);
+    /* And for a context of other code that is registered later. */
+    CHECK_STATUS(warp_device_from_context(driver_foreign(0), NULL, &later), WARP_SUCCESS);
+    CHECK_EQ_I64(is_supported(later), 1);
+    CHECK_EQ_I64(is_enabled(later), 0);
     enable(gpu(0), 1);
+    CHECK_EQ_I64(is_enabled(later), 0);
     CHECK_EQ_I64(default_kind(gpu(0)), WARP_MEMORY_CUDA_MEMPOOL);
     CHECK_EQ_I64(default_kind(gpu(1)), WARP_MEMORY_CUDA_DEVICE);
     /* What was chosen ends with the life of the library. */

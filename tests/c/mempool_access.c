@@ -1,6 +1,6 @@
 /*
  * mempool_access.c: whether kernels of one GPU may touch what comes from a pool of another: what is answered, set and refused,
- * with other libraries that set it too. Cases MP-02, PA-03 and PA-04, as far as they are about this.
+ * with other libraries that set it too. Cases MP-02, PA-01, PA-03 and PA-04, as far as they are about this.
  *
  * needs: simulator
  */
@@ -208,6 +208,7 @@ PROCESS_TEST(a_pool_is_its_gpus_in_all_contexts)
 
 PROCESS_TEST(to_take_access_waits_for_work_that_may_need_it)
 {
+    /* PA-01, of pools. */
     unsigned char *from, *to;
     int side;
     start_on("h200x2");

@@ -430,6 +430,7 @@ PROCESS_TEST(a_bulk_call_that_fails_in_the_middle_puts_back_what_it_changed)
 
 PROCESS_TEST(a_bulk_call_that_meets_the_limit_leaves_nothing)
 {
+    /* PA-02. */
     int i;
     start_on("gpux10");
     turn(PEER, gpu(0), gpu(4), 1);
