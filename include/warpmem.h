@@ -402,7 +402,8 @@ warp_status warp_device_query_memory(const warp_device *device, uint64_t *out_fr
 
 /**
  * The device's native context, a CUcontext. Makes the primary context of a GPU if this library had not retained
- * it yet; it stays the library's, which keeps it.
+ * it yet; it stays the library's, which keeps it. It is not made current: for launches of your own do so, with
+ * cuCtxSetCurrent().
  *
  * @param device  a CUDA device; NULL for the default.
  * @param out  the context.
@@ -882,8 +883,9 @@ typedef struct warp_mempool_options {
     /** sizeof(warp_mempool_options), set by the caller. */
     size_t struct_size;
     /**
-     * The most bytes that the pool may hold; the driver rounds it up, to 32 MiB on many GPUs. What captures allocate is their
-     * graphs' and not counted. 0 for what the GPU has.
+     * The most bytes that the pool may hold; the driver rounds it up, to 32 MiB on many GPUs. What would need more is
+     * WARP_ERROR_OUT_OF_MEMORY, and no other pool steps in. What captures allocate is their graphs' and not counted. 0 for
+     * what the GPU has.
      */
     uint64_t max_size;
     /** Bytes that it keeps when something is waited for, any number. */
@@ -1456,7 +1458,8 @@ warp_status warp_peer_access_is_supported(const warp_device *target, const warp_
  *
  * @param target  the device that owns the memory; NULL for the default.
  * @param peer  the device that touches it; NULL for the default.
- * @param out  1 or 0; 1 for a device and itself, 0 with the CPU on either side.
+ * @param out  1 or 0; 1 for a device and itself, and for two contexts of one GPU, whose memory is common, once both are there;
+ *     0 with the CPU on either side.
  * @return WARP_ERROR_INVALID_HANDLE, WARP_ERROR_DEVICE_LOST, WARP_ERROR_OUT_OF_MEMORY, WARP_ERROR_FORKED in a forked child,
  *     WARP_ERROR_DRIVER.
  */
@@ -1902,8 +1905,8 @@ warp_status warp_array_full(warp_device *device,
 
 /**
  * Makes an array around memory that other code allocated. The memory must last until the array and its views are
- * released. Where it really is gets checked, by the ledger for blocks of the library, else by the driver; on the CPU
- * an address that neither knows is taken for ordinary host memory.
+ * released: that it does is not watched, not even for blocks of the library. Where it really is gets checked, by the ledger for
+ * blocks of the library, else by the driver; on the CPU an address that neither knows is taken for ordinary host memory.
  *
  * @param device  the device that the memory is said to be on; NULL for the default. Page-locked memory is on the CPU,
  *     managed memory on any device.
@@ -2400,7 +2403,10 @@ typedef struct warp_graph_info {
 typedef struct warp_graph_memory_info {
     /** sizeof(warp_graph_memory_info), set by the caller. */
     size_t struct_size;
-    /** Bytes that runs of graphs, and blocks that outlive their captures, use now. */
+    /**
+     * Bytes that runs of graphs, and blocks that outlive their captures, use now. The driver counts what a run that is over has
+     * used until that is trimmed.
+     */
     uint64_t used;
     /** The most of that since the last reset. */
     uint64_t used_high;
@@ -2521,6 +2527,8 @@ typedef int32_t warp_access;
  */
 typedef int32_t warp_access_reason;
 
+/** Nothing is to be told: the reason in the report of a launch that may be made. */
+#define WARP_ACCESS_REASON_NONE 0
 /** There is no memory: NULL, or an array without items. */
 #define WARP_ACCESS_REASON_EMPTY 1
 /** It is the device's own. */
@@ -2700,7 +2708,11 @@ typedef int32_t warp_launch_mode;
 #define WARP_LAUNCH_RELAXED 0
 /** What the device may not touch is refused. What cannot be verified passes, with a warning. */
 #define WARP_LAUNCH_CHECKED 1
-/** What is not at home on the launch device is refused. */
+
+/**
+ * What is not at home on the launch device is refused. What is at home there is looked at as in checked mode, where a mapping
+ * may be for others.
+ */
 #define WARP_LAUNCH_STRICT 2
 
 /** What an argument of a kernel is. */
@@ -2784,8 +2796,9 @@ warp_status warp_launch_get_mode(warp_launch_mode *out);
 /**
  * Looks whether a kernel may be launched on a device with these arguments. Launches nothing. In relaxed mode nothing is looked
  * at, not even whether the arguments are there. NULL and arrays without items pass in every mode. What cannot be verified is
- * warned of once for each kernel, argument and pair of devices, as far back as 1,024 warnings go. Legal while something is
- * captured.
+ * warned of once for each kernel, argument and pair of devices, as far back as 1,024 warnings go; a warning that no log callback
+ * wants does not count. Arrays of the launch device itself pass by their handles, as they do with warp_access_can(): that their
+ * memory, or its context, is still there is not asked. Legal while something is captured.
  *
  * @param device  the launch device; NULL for the default.
  * @param kernel  the kernel's name, for messages, UTF-8; may be NULL.
@@ -2797,7 +2810,8 @@ warp_status warp_launch_get_mode(warp_launch_mode *out);
  *     may be NULL. After other failures it is zero.
  * @return WARP_ERROR_ACCESS_DENIED when the launch is to be left, with the first of the worst arguments in the message;
  *     WARP_ERROR_INVALID_HANDLE, WARP_ERROR_DEVICE_LOST, WARP_ERROR_UNKNOWN_POINTER for an argument as
- *     warp_access_get_status(); WARP_ERROR_INVALID_ARGUMENT for an unknown kind or mode, a stride that is too small or above
+ *     warp_access_get_status(), but as warp_access_can() for arrays of the launch device: that their memory was freed by its
+ *     address is not noticed; WARP_ERROR_INVALID_ARGUMENT for an unknown kind or mode, a stride that is too small or above
  *     65,536, structs that nest deeper than 16, or more than 2^20 arguments and members.
  */
 warp_status warp_launch_check(const warp_device *device,

@@ -3,7 +3,7 @@
 mod warned;
 
 use super::explain::alias;
-use super::{Access, Finding, Reason, of_array, of_indexed, of_pointer};
+use super::{Access, Finding, Reason, of_array, of_indexed, of_indexed_by_place, of_pointer};
 use crate::alloc::{Kind, Rule};
 use crate::array::{self, PlainlyOn};
 use crate::device::Device;
@@ -146,7 +146,10 @@ impl<'a> Check<'a> {
         match value {
             Value::Array(0) | Value::Indexed(0) => Ok(Finding::empty(None, Kind::Unknown, Rule::Unknown)),
             Value::Array(handle) => of_array(self.toucher, &*array::enter(handle)?),
-            Value::Indexed(handle) => of_indexed(self.toucher, &*array::indexed::enter(handle)?),
+            Value::Indexed(handle) => {
+                let of_parts = if self.mode == Mode::Strict { of_indexed_by_place } else { of_indexed };
+                of_parts(self.toucher, &*array::indexed::enter(handle)?)
+            }
             Value::Pointer(address) => of_pointer(self.toucher, address),
         }
     }

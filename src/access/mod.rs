@@ -91,13 +91,26 @@ pub fn of_array(toucher: &'static Device, array: &Array) -> Result<Finding> {
 /// The same for an array that is seen through index arrays: what the worst of them is, and of those that are equally bad one that
 /// is elsewhere. It has no kind of its own where they differ.
 pub fn of_indexed(toucher: &'static Device, indexed: &IndexedArray) -> Result<Finding> {
+    worst_of(toucher, indexed, |found| (found.access(), !found.is_on(toucher)))
+}
+
+/// As `of_indexed`, where to be elsewhere is worse than anything else.
+fn of_indexed_by_place(toucher: &'static Device, indexed: &IndexedArray) -> Result<Finding> {
+    worst_of(toucher, indexed, |found| (!found.is_on(toucher), found.access()))
+}
+
+fn worst_of<T: PartialOrd>(
+    toucher: &'static Device,
+    indexed: &IndexedArray,
+    how_bad: impl Fn(&Finding) -> T,
+) -> Result<Finding> {
     let mut worst = of_array(toucher, indexed.data())?;
     for index in indexed.indices() {
         let found = of_array(toucher, index)?;
         if found.kind != worst.kind {
             worst.kind = Kind::Unknown;
         }
-        if (found.access(), !found.is_on(toucher)) > (worst.access(), !worst.is_on(toucher)) {
+        if how_bad(&found) > how_bad(&worst) {
             worst = Finding { kind: worst.kind, ..found };
         }
     }

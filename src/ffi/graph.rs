@@ -55,7 +55,8 @@ unsafe impl Grows for warp_graph_info {
 pub struct warp_graph_memory_info {
     /// sizeof(warp_graph_memory_info), set by the caller.
     pub struct_size: usize,
-    /// Bytes that runs of graphs, and blocks that outlive their captures, use now.
+    /// Bytes that runs of graphs, and blocks that outlive their captures, use now. The driver counts what a run that is over has
+    /// used until that is trimmed.
     pub used: u64,
     /// The most of that since the last reset.
     pub used_high: u64,

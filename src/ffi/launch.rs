@@ -24,7 +24,8 @@ pub const WARP_LAUNCH_PROCESS_MODE: warp_launch_mode = -1;
 pub const WARP_LAUNCH_RELAXED: warp_launch_mode = 0;
 /// What the device may not touch is refused. What cannot be verified passes, with a warning.
 pub const WARP_LAUNCH_CHECKED: warp_launch_mode = 1;
-/// What is not at home on the launch device is refused.
+/// What is not at home on the launch device is refused. What is at home there is looked at as in checked mode, where a mapping
+/// may be for others.
 pub const WARP_LAUNCH_STRICT: warp_launch_mode = 2;
 
 const _: () = {
@@ -130,8 +131,9 @@ pub unsafe extern "C" fn warp_launch_get_mode(out: *mut warp_launch_mode) -> war
 
 /// Looks whether a kernel may be launched on a device with these arguments. Launches nothing. In relaxed mode nothing is looked
 /// at, not even whether the arguments are there. NULL and arrays without items pass in every mode. What cannot be verified is
-/// warned of once for each kernel, argument and pair of devices, as far back as 1,024 warnings go. Legal while something is
-/// captured.
+/// warned of once for each kernel, argument and pair of devices, as far back as 1,024 warnings go; a warning that no log callback
+/// wants does not count. Arrays of the launch device itself pass by their handles, as they do with warp_access_can(): that their
+/// memory, or its context, is still there is not asked. Legal while something is captured.
 ///
 /// @param device  the launch device; NULL for the default.
 /// @param kernel  the kernel's name, for messages, UTF-8; may be NULL.

@@ -79,7 +79,8 @@ pub unsafe extern "C" fn warp_peer_access_is_supported(
 ///
 /// @param target  the device that owns the memory; NULL for the default.
 /// @param peer  the device that touches it; NULL for the default.
-/// @param out  1 or 0; 1 for a device and itself, 0 with the CPU on either side.
+/// @param out  1 or 0; 1 for a device and itself, and for two contexts of one GPU, whose memory is common, once both are there;
+///     0 with the CPU on either side.
 /// @return WARP_ERROR_INVALID_HANDLE, WARP_ERROR_DEVICE_LOST, WARP_ERROR_OUT_OF_MEMORY, WARP_ERROR_FORKED in a forked child,
 ///     WARP_ERROR_DRIVER.
 #[unsafe(no_mangle)]

@@ -23,10 +23,10 @@ struct memory {
     uint32_t mapped[16]; /* of a mapping, for each GPU */
 };
 
-/* What of the access between two GPUs is given. */
+/* What of the access between two GPUs is given; back: in the other direction. */
 static const struct {
-    int peer, pool, back;
-} settings[] = {{0, 0, 0}, {1, 0, 0}, {0, 1, 0}, {1, 1, 0}, {0, 0, 1}};
+    int peer, pool, peer_back, pool_back;
+} settings[] = {{0, 0, 0, 0}, {1, 0, 0, 0}, {0, 1, 0, 0}, {1, 1, 0, 0}, {0, 0, 1, 0}, {0, 0, 0, 1}, {0, 0, 1, 1}};
 #define SETTINGS (sizeof settings / sizeof *settings)
 
 static struct memory memories[128];
@@ -174,8 +174,8 @@ static void check_machine(const char *topology)
                 if (!same) {
                     set(PEER, home, peer, settings[s].peer);
                     set(POOL, home, peer, settings[s].pool);
-                    set(PEER, peer, home, settings[s].back);
-                    set(POOL, peer, home, settings[s].back);
+                    set(PEER, peer, home, settings[s].peer_back);
+                    set(POOL, peer, home, settings[s].pool_back);
                     state.peer = settings[s].peer && may_be_set(home, peer, 0);
                     state.pool = settings[s].pool && may_be_set(home, peer, 1);
                 }
@@ -304,13 +304,14 @@ PROCESS_TEST(peers_and_pools_are_different_facts_and_blocks_keep_theirs)
         for (s = 0; s < SETTINGS; ++s) {
             turn(PEER, gpu(0), gpu(1), settings[s].peer);
             turn(POOL, gpu(0), gpu(1), settings[s].pool);
-            turn(PEER, gpu(1), gpu(0), settings[s].back);
-            turn(POOL, gpu(1), gpu(0), settings[s].back);
-            CHECK_EQ_I64(can_pointer(gpu(1), plain), settings[s].peer);
-            CHECK_EQ_I64(can_pointer(gpu(1), pooled), settings[s].pool);
+            turn(PEER, gpu(1), gpu(0), settings[s].peer_back);
+            turn(POOL, gpu(1), gpu(0), settings[s].pool_back);
+            /* The check before a launch says the same. */
+            expect_pointer_at(gpu(1), plain, EITHER(settings[s].peer, PEER_ACCESS, NO_PEER_ACCESS), "plain", __LINE__);
+            expect_pointer_at(gpu(1), pooled, EITHER(settings[s].pool, POOL_ACCESS, NO_POOL_ACCESS), "pool", __LINE__);
             /* The rough question follows what default requests are served with now. */
             CHECK_EQ_I64(can_device(gpu(1), gpu(0)), off ? settings[s].peer : settings[s].pool);
-            CHECK_EQ_I64(can_device(gpu(0), gpu(1)), settings[s].back);
+            CHECK_EQ_I64(can_device(gpu(0), gpu(1)), settings[s].pool_back);
             turn(PEER, gpu(0), gpu(1), 0);
             turn(POOL, gpu(0), gpu(1), 0);
             turn(PEER, gpu(1), gpu(0), 0);

@@ -81,6 +81,7 @@ static void ask_all(const struct set *set, int given, int given_now)
 
 PROCESS_TEST(answers_are_those_of_the_captures_begin)
 {
+    /* PA-04: in a capture, what was noted when it began. */
     size_t m;
     int outside, given;
     struct set set;

@@ -340,6 +340,16 @@ PROCESS_TEST(an_array_whose_memory_was_freed_by_its_address)
     CHECK_STR_CONTAINS(warp_error_get_message(), "\"a\"");
     CHECK_STATUS(check_launch(gpu(1), &argument, 1, WARP_LAUNCH_STRICT), WARP_ERROR_UNKNOWN_POINTER);
     CHECK_STATUS(check_launch(gpu(1), &argument, 1, WARP_LAUNCH_RELAXED), WARP_SUCCESS);
+    /* On the array's own device the question finds out; the answers that are a few nanoseconds away go by the handle. */
+    {
+        warp_access_info info = {.struct_size = sizeof info};
+        uint8_t out = 9;
+        CHECK_STATUS(warp_access_get_status(gpu(0), array, &info), WARP_ERROR_UNKNOWN_POINTER);
+        CHECK(info.access == 0 && info.reason == 0 && info.device == NULL);
+        CHECK_STATUS(warp_access_can(gpu(0), array, &out), WARP_SUCCESS);
+        CHECK_EQ_U64(out, 1);
+        CHECK_STATUS(check_launch(gpu(0), &argument, 1, WARP_LAUNCH_CHECKED), WARP_SUCCESS);
+    }
     /* Memory that somebody lent is the lender's to look after: what is known of it is that it was there. */
     CHECK_EQ_I64(array_access(gpu(1), wrapped).kind, WARP_MEMORY_CUDA_MEMPOOL);
     CHECK(array_access(gpu(1), wrapped).access != ACCESSIBLE);
@@ -433,11 +443,31 @@ PROCESS_TEST(handles_that_are_none_and_outputs_that_are_missing)
 
 PROCESS_TEST(ordinals_that_are_none)
 {
-    /* MP-06: one instance is all that a process sees. */
-    warp_device *none = (warp_device *)1;
-    start_on("h200,peers=0");
-    CHECK_STATUS(warp_device_get("cuda:1", &none), WARP_ERROR_NO_SUCH_DEVICE);
-    CHECK_STATUS(warp_device_get("cuda:-1", &none), WARP_ERROR_NO_SUCH_DEVICE);
+    /* MP-06: one instance is all that a process sees, whatever else the card is. An ordinal beyond it is no device, and nothing
+     * that this one would not support. */
+    static const char *const beyond[] = {"cuda:1", "cuda:-1", "cuda:7", "cuda:4294967296", "cuda:-9223372036854775808"};
+    warp_device *none;
+    size_t i;
+    start_on("h200,peers=0,name=NVIDIA H200 MIG 1g.18gb,memory=16GiB");
+    for (i = 0; i < sizeof beyond / sizeof *beyond; ++i) {
+        none = (warp_device *)1;
+        CHECK_STATUS(warp_device_get(beyond[i], &none), WARP_ERROR_NO_SUCH_DEVICE);
+        CHECK_EQ_PTR(none, NULL);
+        CHECK_STR_CONTAINS(warp_error_get_message(), beyond[i]);
+    }
+    for (i = 2; i < 5; ++i) {
+        none = (warp_device *)1;
+        CHECK_STATUS(warp_device_get_at(i == 4 ? SIZE_MAX : i, &none), WARP_ERROR_NO_SUCH_DEVICE);
+        CHECK_EQ_PTR(none, NULL);
+    }
+    for (i = 0; i < 2; ++i) {
+        check_self_answers(&kinds[i], gpu(0), 1);
+        check_cpu_answers(&kinds[i], gpu(0));
+        CHECK_STATUS(kinds[i].set_for(gpu(0), NULL, 0, 1), WARP_SUCCESS);
+        CHECK_STATUS(kinds[i].set((warp_device *)1, gpu(0), 1), WARP_ERROR_INVALID_HANDLE);
+        CHECK_STATUS(kinds[i].set(gpu(0), (warp_device *)UINTPTR_MAX, 0), WARP_ERROR_INVALID_HANDLE);
+    }
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("context"), 0);
     CHECK_EQ_I64(can_device(gpu(0), gpu(0)), 1);
     CHECK_EQ_I64(can_device(gpu(0), cpu()), 0);
     CHECK_EQ_I64(can_device(cpu(), gpu(0)), 0);

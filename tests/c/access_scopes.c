@@ -1,6 +1,6 @@
 /*
  * access_scopes.c: scopes that keep peer or pool access as they want it in the whole process: what they find and put back, how
- * those of many threads are one, what is refused meanwhile, and wrong orders.
+ * those of many threads are one, what is refused meanwhile, and wrong orders. Case PA-01, as far as it is about this.
  *
  * needs: simulator
  */
@@ -358,6 +358,7 @@ PROCESS_TEST(a_context_that_dies_inside_takes_the_scope_with_it)
 
 PROCESS_TEST(a_limit_that_is_reached_inside_is_met_at_the_end)
 {
+    /* PA-02. */
     warp_scope *scope = NULL;
     int i;
     start_on("gpux10");

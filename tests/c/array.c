@@ -187,6 +187,7 @@ TEST(zeros_ones_and_full_hold_what_they_say_for_every_type)
     finish();
 }
 
+/* OM-04. */
 TEST(a_shape_with_a_zero_is_an_array_that_allocates_nothing)
 {
     const int64_t shape[4] = {4, 0, INT64_MAX, INT64_MAX};

@@ -90,6 +90,7 @@ PROCESS_TEST(memory_of_a_capture_says_what_it_is)
     check_clean();
 }
 
+/* MP-01 and MG-02, in a capture. */
 PROCESS_TEST(what_a_capture_cannot_have_is_refused_and_it_goes_on)
 {
     static const struct {

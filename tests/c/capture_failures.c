@@ -1,6 +1,6 @@
 /*
  * capture_failures.c: captures, launches and releases in which the driver fails; captures that other code breaks; launches that
- * find no memory. Each error is told once, and nothing is lost.
+ * find no memory. Each error is told once, and nothing is lost. Case OM-01, as far as it is about captures.
  *
  * topology: h200x2
  * needs: simulator
@@ -604,6 +604,77 @@ PROCESS_TEST(a_launch_that_can_never_have_its_memory_fails_at_once_and_later_wor
     clear();
     CHECK_STATUS(warp_free(block), WARP_SUCCESS);
     CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
+    check_back(stream);
+}
+
+/* OM-01: a capture that finds no memory is told so at once: nothing is waited for, and nothing trimmed. */
+PROCESS_TEST(in_a_capture_nothing_is_waited_for_or_trimmed)
+{
+    static const char *const entries[] = {"cuMemPoolTrimTo", "cuDeviceGraphMemTrim",  "cuStreamSynchronize",
+                                          "cuCtxSynchronize", "cuEventSynchronize", "cuMemAllocFromPoolAsync"};
+    uint64_t before[6];
+    warp_stream *stream, *busy;
+    warp_graph *graph;
+    void *good, *parked = NULL, *block = (void *)1;
+    size_t i;
+    stream = start_with_a_stream();
+    busy = make_stream("cuda:0", WARP_STREAM_NON_BLOCKING);
+    CHECK_STATUS(try_alloc("cuda:0", busy, WARP_MEMORY_CUDA_DEVICE, SIZE, &parked), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(warpsim_hold)((uint64_t)(uintptr_t)native_of(busy)), 0);
+    fill_byte(parked, 1, SIZE, busy);
+    CHECK_STATUS(warp_free(parked), WARP_SUCCESS);
+    begin(stream);
+    good = alloc_on("cuda:0", stream, SIZE);
+    for (i = 0; i < 6; ++i)
+        before[i] = SIMULATOR(warpsim_call_count)(entries[i]);
+    fail("cuMemAllocFromPoolAsync", 1, 2);
+    CHECK_STATUS(try_alloc("cuda:0", stream, WARP_MEMORY_CUDA_MEMPOOL, SIZE, &block), WARP_ERROR_OUT_OF_MEMORY);
+    CHECK_EQ_PTR(block, NULL);
+    for (i = 0; i < 6; ++i)
+        CHECK_EQ_U64(SIMULATOR(warpsim_call_count)(entries[i]), before[i] + (i == 5));
+    CHECK_EQ_U64(live("default"), 1);
+    clear();
+    fill_byte(good, 7, SIZE, stream);
+    graph = end(stream);
+    check_runs_and_goes(graph, good, 7, stream);
+    SIMULATOR(warpsim_release_all)();
+    CHECK_STATUS(warp_stream_release(busy), WARP_SUCCESS);
+    check_back(stream);
+}
+
+/* OM-01: what graphs keep and do not use is given back too, to the plain allocator and to pools, and once is enough. */
+PROCESS_TEST(what_graphs_keep_is_given_back_when_memory_runs_out)
+{
+    static const warp_memory_kind kinds[] = {WARP_MEMORY_CUDA_DEVICE, WARP_MEMORY_CUDA_MEMPOOL, WARP_MEMORY_CUDA_MANAGED};
+    const uint64_t large = (uint64_t)6 << 30;
+    warp_graph_memory_info info = {.struct_size = sizeof info};
+    warp_stream *stream;
+    size_t k;
+    start_on("h200x2,memory=8GiB");
+    stream = make_stream("cuda:0", 0);
+    for (k = 0; k < 3; ++k) {
+        warp_graph *graph;
+        void *block;
+        uint64_t trims;
+        begin(stream);
+        block = alloc_on("cuda:0", stream, large);
+        CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+        graph = end(stream);
+        CHECK_STATUS(warp_graph_launch(graph, stream), WARP_SUCCESS);
+        CHECK_STATUS(warp_stream_synchronize(stream), WARP_SUCCESS);
+        CHECK_STATUS(warp_graph_query_memory(device("cuda:0"), &info), WARP_SUCCESS);
+        CHECK(info.reserved >= large);
+        trims = SIMULATOR(warpsim_call_count)("cuDeviceGraphMemTrim");
+        CHECK_STATUS(try_alloc("cuda:0", stream, kinds[k], large, &block), WARP_SUCCESS);
+        if (kinds[k] != WARP_MEMORY_CUDA_MANAGED)
+            CHECK_EQ_U64(SIMULATOR(warpsim_call_count)("cuDeviceGraphMemTrim"), trims + 1);
+        fill_byte(block, 3, SIZE, stream);
+        CHECK(holds(block, 3, SIZE, stream));
+        CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+        CHECK_STATUS(warp_stream_synchronize(stream), WARP_SUCCESS);
+        CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
+        CHECK_STATUS(warp_graph_trim_memory(device("cuda:0")), WARP_SUCCESS);
+    }
     check_back(stream);
 }
 

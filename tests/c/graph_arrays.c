@@ -446,4 +446,62 @@ PROCESS_TEST(an_array_whose_free_the_driver_refuses_in_a_capture_is_not_lost)
             }
 }
 
+/* OM-04: of what has no bytes nothing enters the graph, whatever is done with it. */
+PROCESS_TEST(what_has_no_bytes_leaves_no_trace_in_a_graph)
+{
+    static const int modes[] = {WARP_CAPTURE_GLOBAL, WARP_CAPTURE_THREAD_LOCAL, WARP_CAPTURE_RELAXED};
+    const int64_t none = 0;
+    warp_stream *stream;
+    void *there;
+    size_t m;
+    int kind;
+    start_on("h200x2");
+    stream = make_stream("cuda:0", 0);
+    CHECK_STATUS(warp_alloc(device("cuda:0"), 64, &there), WARP_SUCCESS);
+    for (m = 0; m < 3; ++m) {
+        warp_graph *graph = NULL;
+        warp_graph_info info = {.struct_size = sizeof info};
+        size_t nodes = 9;
+        CHECK_STATUS(warp_capture_begin(stream, modes[m]), WARP_SUCCESS);
+        for (kind = WARP_MEMORY_UNKNOWN; kind <= WARP_MEMORY_CUDA_MANAGED; ++kind) {
+            const int host = kind == WARP_MEMORY_HOST || kind == WARP_MEMORY_PINNED;
+            warp_array_options options = {.struct_size = sizeof options, .kind = kind, .stream = host ? NULL : stream};
+            warp_launch_argument argument = {.name = "none", .kind = WARP_LAUNCH_ARRAY};
+            warp_array *array = NULL, *view = NULL;
+            void *block = &block;
+            uint8_t can = 9;
+            int mode;
+            CHECK_STATUS(try_alloc(host ? "cpu" : "cuda:0", options.stream, kind, 0, &block), WARP_SUCCESS);
+            CHECK_EQ_PTR(block, NULL);
+            CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+            CHECK_STATUS(warp_access_can_pointer(device("cuda:1"), block, &can), WARP_SUCCESS);
+            CHECK_EQ_U64(can, 1);
+            CHECK_STATUS(warp_array_zeros(device(host ? "cpu" : "cuda:0"), I32, 1, &none, &options, &array), WARP_SUCCESS);
+            CHECK_STATUS(warp_array_slice(array, 0, NULL, NULL, NULL, &view), WARP_SUCCESS);
+            CHECK_STATUS(warp_array_copy(array, view, 0, 0, 0, host ? NULL : stream), WARP_SUCCESS);
+            CHECK_STATUS(warp_access_can(device("cuda:1"), array, &can), WARP_SUCCESS);
+            CHECK_EQ_U64(can, 1);
+            argument.value = array;
+            for (mode = WARP_LAUNCH_RELAXED; mode <= WARP_LAUNCH_STRICT; ++mode)
+                CHECK_STATUS(warp_launch_check(device("cuda:1"), "k", &argument, 1, sizeof argument, mode, NULL), WARP_SUCCESS);
+            release(view);
+            release(array);
+        }
+        CHECK_STATUS(warp_memory_copy(there, there, 0, stream), WARP_SUCCESS);
+        CHECK_STATUS(warp_memory_copy(NULL, NULL, 0, stream), WARP_SUCCESS);
+        CHECK_STATUS(warp_memory_fill(there, 0, "x", 1, stream), WARP_SUCCESS);
+        CHECK_STATUS(warp_memory_fill(NULL, 0, "x", 1, stream), WARP_SUCCESS);
+        graph = end(stream);
+        CHECK_STATUS(warp_graph_get_info(graph, &info), WARP_SUCCESS);
+        CHECK_EQ_U64(info.block_count, 0);
+        CHECK_EQ_U64(SIMULATOR(cuGraphGetNodes)(info.native_graph, NULL, &nodes), 0);
+        CHECK_EQ_U64(nodes, 0);
+        CHECK_STATUS(warp_graph_launch(graph, stream), WARP_SUCCESS);
+        CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
+    }
+    CHECK_STATUS(warp_free(there), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
+    check_clean();
+}
+
 CHECK_MAIN()

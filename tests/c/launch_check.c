@@ -138,6 +138,7 @@ PROCESS_TEST(the_process_has_a_mode_and_a_call_may_have_another)
 
 PROCESS_TEST(in_relaxed_mode_nothing_is_looked_at)
 {
+    /* AC-01: no call of the driver. */
     warp_array *array;
     warp_launch_argument garbage[4];
     warp_device *device;
@@ -246,7 +247,8 @@ PROCESS_TEST(strict_mode_goes_by_where_memory_is_and_not_by_what_is_said_of_it)
     warp_indexed_array *indexed = NULL;
     warp_launch_argument argument = {.name = "i", .kind = WARP_LAUNCH_INDEXED_ARRAY};
     const int64_t four = 4;
-    void *managed;
+    void *managed, *mapping;
+    uint32_t flags;
     start_on("h200x2");
     managed = block_of(gpu(0), 64, WARP_MEMORY_CUDA_MANAGED);
     data = array_of_kind(gpu(1), WARP_MEMORY_UNKNOWN, F32, 8);
@@ -269,7 +271,27 @@ PROCESS_TEST(strict_mode_goes_by_where_memory_is_and_not_by_what_is_said_of_it)
     CHECK_STATUS(check_one(gpu(1), argument, STRICT), REFUSED);
     CHECK_EQ_PTR(report_now.device, gpu(0));
     CHECK_STATUS(warp_indexed_array_release(indexed), WARP_SUCCESS);
+    /* Also when another part is at home and the worse one to touch. */
     drop(data);
+    context_of(gpu(1));
+    mapping = mapping_of(1);
+    CHECK_STATUS(warp_array_wrap(gpu(1), mapping, F32, 1, &four, NULL, &data), WARP_SUCCESS);
+    CHECK_STATUS(warp_indexed_array_create(data, indices, 1, &indexed), WARP_SUCCESS);
+    argument.value = indexed;
+    for (flags = 0; flags < 2; ++flags) {
+        map_for(mapping, 1, flags);
+        CHECK_STATUS(check_one(gpu(1), argument, STRICT), REFUSED);
+        CHECK_EQ_I64(report_now.reason, WARP_ACCESS_REASON_NOT_ON_LAUNCH_DEVICE);
+        CHECK_EQ_PTR(report_now.device, gpu(0));
+        CHECK_STATUS(check_one(gpu(1), argument, CHECKED), flags == 0 ? REFUSED : WARP_SUCCESS);
+        CHECK_EQ_PTR(report_now.device, gpu(1));
+        /* Alone it is at home, and may be touched as far as it is mapped. */
+        CHECK_STATUS(check_one(gpu(1), array_argument("a", data), STRICT), flags == 0 ? REFUSED : WARP_SUCCESS);
+        CHECK_EQ_I64(report_now.reason, EITHER(flags == 0, NOT_MAPPED, MAPPED_READ_ONLY));
+    }
+    CHECK_STATUS(warp_indexed_array_release(indexed), WARP_SUCCESS);
+    drop(data);
+    unmap(mapping);
     drop(mine);
     drop(wrapped);
     drop(index);
@@ -293,6 +315,7 @@ static void names_all(const char *launch, const char *home, const char *kind)
 
 PROCESS_TEST(messages_name_the_kernel_the_argument_both_devices_and_the_kind)
 {
+    /* AC-01: strict mode has words of its own. */
     static const struct {
         warp_memory_kind kind;
         const char *text;
@@ -456,6 +479,7 @@ PROCESS_TEST(to_do_what_a_message_says_makes_it_legal)
 
 PROCESS_TEST(where_there_is_no_way_but_a_copy_the_message_says_so)
 {
+    /* AC-01: page-locked memory without unified addressing, too. */
     warp_array *plain, *pooled, *pinned;
     start_on("discrete,peers=0,uva=0");
     plain = array_of_kind(gpu(0), WARP_MEMORY_CUDA_DEVICE, F32, 8);
@@ -864,6 +888,7 @@ static int warned(const char *kernel, const char *name, warp_device *device, con
 
 PROCESS_TEST(what_cannot_be_verified_is_warned_of_once)
 {
+    /* AC-01: the same kernel, argument, source and launch device twice. */
     static char unknown[8], another[8];
     void *read_only, *read_only_too;
     start_on("h200x2,gpus=3");

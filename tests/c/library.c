@@ -248,9 +248,24 @@ PROCESS_TEST(a_life_with_gpus_after_one_that_found_no_driver)
 
 /* ---- No context before there is a need ----------------------------------------------------------------------------------- */
 
+/* Every question about capabilities, pools and access between two devices. */
+static void ask_about(warp_device *device, warp_device *other)
+{
+    uint8_t answer = 9;
+    CHECK_STATUS(warp_mempool_is_supported(device, &answer), WARP_SUCCESS);
+    CHECK_STATUS(warp_mempool_is_enabled(device, &answer), WARP_SUCCESS);
+    CHECK_STATUS(warp_peer_access_is_supported(device, other, &answer), WARP_SUCCESS);
+    CHECK_STATUS(warp_peer_access_query_enabled(device, other, &answer), WARP_SUCCESS);
+    CHECK_STATUS(warp_mempool_access_is_supported(device, other, &answer), WARP_SUCCESS);
+    CHECK_STATUS(warp_mempool_access_query_enabled(device, other, &answer), WARP_SUCCESS);
+    CHECK_STATUS(warp_access_can_device(device, other, &answer), WARP_SUCCESS);
+    CHECK_STATUS(warp_access_can_pointer(device, &answer, &answer), WARP_SUCCESS);
+}
+
+/* MP-07. */
 PROCESS_TEST(looking_makes_no_context)
 {
-    size_t count = 0, i;
+    size_t count = 0, i, other;
     int32_t active = 9;
     uint32_t flags;
     warp_device *device = NULL, *gpu = NULL, *cpu = NULL;
@@ -267,6 +282,11 @@ PROCESS_TEST(looking_makes_no_context)
         CHECK_EQ_U64(info.context_id, 0);
         CHECK(info.total_memory != 0);
         CHECK_STATUS(warp_device_synchronize(device), WARP_SUCCESS);
+        for (other = 0; other < count; ++other) {
+            warp_device *peer = NULL;
+            CHECK_STATUS(warp_device_get_at(other, &peer), WARP_SUCCESS);
+            ask_about(device, peer);
+        }
     }
     report();
     CHECK_STATUS(warp_device_get("cuda", &device), WARP_SUCCESS);

@@ -1,5 +1,6 @@
 /*
- * library_driver.c: the driver that is chosen or the reason why there is none, and the report.
+ * library_driver.c: the driver that is chosen or the reason why there is none, what a driver lacks, and the report. Cases MP-04
+ * and, as far as the report is about it, MP-01.
  *
  * needs: simulator
  */
@@ -305,6 +306,97 @@ PROCESS_TEST(a_driver_without_stream_flags_serves) { check_serves_without("cuStr
 PROCESS_TEST(a_driver_without_priority_ranges_serves) { check_serves_without("cuCtxGetStreamPriorityRange"); }
 PROCESS_TEST(a_driver_without_error_names_serves) { check_serves_without("cuGetErrorName"); }
 PROCESS_TEST(a_driver_without_peer_questions_serves) { check_serves_without("cuDeviceCanAccessPeer"); }
+
+/* What a driver does not have is refused where it is needed, with its name or as what it is for; nothing is guessed. */
+static void check_served_or_refused(warp_status status, const char *name, int line)
+{
+    if (status == WARP_SUCCESS)
+        return;
+    if (status != WARP_ERROR_NOT_SUPPORTED || (strstr(warp_error_get_message(), name) == NULL &&
+                                               strstr(warp_error_get_message(), "no memory pools") == NULL &&
+                                               strstr(warp_error_get_message(), "cannot be peers") == NULL)) {
+        check_note_failure();
+        printf("\n    line %d: without %s: %s: %s", line, name, warp_status_get_name(status), warp_error_get_message());
+    }
+}
+#define SERVED_OR_REFUSED(call) check_served_or_refused((call), name, __LINE__)
+
+/* MP-04: pools and access between GPUs on a driver that lacks one of their names. */
+static void check_pools_and_peers_without(const char *name)
+{
+    static const int32_t kinds[] = {WARP_MEMORY_CUDA_DEVICE, WARP_MEMORY_CUDA_MEMPOOL, WARP_MEMORY_CUDA_MANAGED};
+    warp_device *first = NULL, *second = NULL;
+    warp_mempool *pool = NULL;
+    warp_mempool_memory_info memory = {.struct_size = sizeof memory};
+    char bytes[64], back[64];
+    void *blocks[2] = {NULL, NULL};
+    uint64_t threshold = 0;
+    size_t i;
+    int on;
+    start_without(name);
+    REQUIRE_STATUS(warp_device_get("cuda:0", &first), WARP_SUCCESS);
+    REQUIRE_STATUS(warp_device_get("cuda:1", &second), WARP_SUCCESS);
+    for (on = 1; on >= 0; --on) {
+        uint8_t answer = 9;
+        SERVED_OR_REFUSED(warp_mempool_set_enabled(first, (uint8_t)on));
+        SERVED_OR_REFUSED(warp_peer_access_set_enabled(first, second, (uint8_t)on));
+        SERVED_OR_REFUSED(warp_mempool_access_set_enabled(first, second, (uint8_t)on));
+        SERVED_OR_REFUSED(warp_peer_access_is_supported(first, second, &answer));
+        SERVED_OR_REFUSED(warp_peer_access_query_enabled(first, second, &answer));
+        SERVED_OR_REFUSED(warp_mempool_access_is_supported(first, second, &answer));
+        SERVED_OR_REFUSED(warp_mempool_access_query_enabled(first, second, &answer));
+        SERVED_OR_REFUSED(warp_access_can_device(second, first, &answer));
+    }
+    SERVED_OR_REFUSED(warp_mempool_create(first, NULL, &pool));
+    if (pool != NULL)
+        SERVED_OR_REFUSED(warp_mempool_release(pool));
+    SERVED_OR_REFUSED(warp_mempool_query_memory_of_device(first, &memory));
+    SERVED_OR_REFUSED(warp_mempool_trim_of_device(first, 0));
+    SERVED_OR_REFUSED(warp_mempool_set_release_threshold_of_device(first, 1000));
+    SERVED_OR_REFUSED(warp_mempool_query_release_threshold_of_device(first, &threshold));
+    /* Plain memory and copies need none of it, and nothing is said to be accessible that is not. */
+    memset(bytes, 7, sizeof bytes);
+    for (i = 0; i < sizeof kinds / sizeof *kinds; ++i) {
+        warp_alloc_options options = {.struct_size = sizeof options, .kind = kinds[i]};
+        warp_status status = warp_alloc_with(first, 64, &options, &blocks[0]);
+        uint8_t reached = 9;
+        SERVED_OR_REFUSED(status);
+        CHECK(status == WARP_SUCCESS || i != 0);
+        if (status != WARP_SUCCESS)
+            continue;
+        CHECK_STATUS(warp_alloc(second, 64, &blocks[1]), WARP_SUCCESS);
+        memset(back, 0, sizeof back);
+        CHECK_STATUS(warp_memory_copy(blocks[0], bytes, 64, NULL), WARP_SUCCESS);
+        CHECK_STATUS(warp_device_synchronize(first), WARP_SUCCESS);
+        CHECK_STATUS(warp_memory_copy(blocks[1], blocks[0], 64, NULL), WARP_SUCCESS);
+        CHECK_STATUS(warp_memory_copy(back, blocks[1], 64, NULL), WARP_SUCCESS);
+        CHECK_STATUS(warp_device_synchronize(second), WARP_SUCCESS);
+        CHECK(memcmp(back, bytes, 64) == 0);
+        CHECK_STATUS(warp_access_can_pointer(second, blocks[0], &reached), WARP_SUCCESS);
+        /* What was enabled above can be disabled, but for the driver that lacks just that. */
+        CHECK(reached == 0 || kinds[i] == WARP_MEMORY_CUDA_MANAGED || strcmp(name, "cuCtxDisablePeerAccess") == 0);
+        CHECK_STATUS(warp_free(blocks[0]), WARP_SUCCESS);
+        CHECK_STATUS(warp_free(blocks[1]), WARP_SUCCESS);
+    }
+    CHECK_EQ_PTR(driver_current(), NULL);
+}
+
+#define WITHOUT(name) \
+    PROCESS_TEST(pools_and_peers_without_##name) { check_pools_and_peers_without(#name); }
+
+WITHOUT(cuDeviceGetMemPool)
+WITHOUT(cuMemPoolTrimTo)
+WITHOUT(cuMemPoolGetAttribute)
+WITHOUT(cuMemPoolSetAttribute)
+WITHOUT(cuMemPoolGetAccess)
+WITHOUT(cuMemPoolSetAccess)
+WITHOUT(cuMemPoolCreate)
+WITHOUT(cuMemPoolDestroy)
+WITHOUT(cuDeviceCanAccessPeer)
+WITHOUT(cuCtxEnablePeerAccess)
+WITHOUT(cuCtxDisablePeerAccess)
+WITHOUT(cuPointerGetAttribute)
+WITHOUT(cuMemAllocManaged)
 
 PROCESS_TEST(cuda_can_be_turned_off)
 {

@@ -102,6 +102,7 @@ TEST(the_default_request_is_served_by_what_the_device_has_switched_on)
     CHECK_NOTHING_LEFT();
 }
 
+/* OM-05, for the machine without a GPU: page-locked memory is not to be had there, and the message names what is. */
 TEST(every_kind_on_every_device)
 {
     warp_device *list[MAX_DEVICES];
@@ -137,6 +138,7 @@ TEST(every_kind_on_every_device)
     CHECK_NOTHING_LEFT();
 }
 
+/* MP-01. */
 TEST(no_pool_entry_is_called_where_there_are_no_pools)
 {
     warp_device *list[MAX_DEVICES];
@@ -170,6 +172,7 @@ TEST(no_pool_entry_is_called_where_there_are_no_pools)
     CHECK_NOTHING_LEFT();
 }
 
+/* OM-04; arrays without items: array.c, access and launch checks of them: access.c, captures: graph_arrays.c. */
 TEST(zero_bytes_ask_nobody)
 {
     warp_device *list[MAX_DEVICES];

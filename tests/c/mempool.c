@@ -38,14 +38,19 @@ static int default_kind(warp_device *device)
 PROCESS_TEST(pools_are_switched_on_and_off_and_blocks_stay_what_they_are)
 {
     void *pooled, *plain;
-    uint64_t async_frees;
+    warp_device *first;
+    uint64_t async_frees, all;
     start_on("h200x2");
     CHECK_EQ_I64(is_supported(gpu(0)), 1);
     CHECK_EQ_I64(is_enabled(gpu(0)), 1);
     pooled = plain_alloc(gpu(0), 1000);
     put_pattern(pooled, 1000, 1);
-    enable(gpu(0), 0);
-    CHECK_EQ_I64(is_enabled(gpu(0)), 0);
+    /* The switch is the library's own: the driver is not told. */
+    first = gpu(0);
+    all = calls("*");
+    enable(first, 0);
+    CHECK_EQ_I64(is_enabled(first), 0);
+    CHECK_EQ_U64(calls("*"), all);
     CHECK_EQ_I64(info_of(gpu(0)).is_mempool_enabled, 0);
     CHECK_EQ_I64(is_enabled(gpu(1)), 1);
     CHECK_EQ_I64(default_kind(gpu(0)), WARP_MEMORY_CUDA_DEVICE);
@@ -155,11 +160,17 @@ PROCESS_TEST(as_many_scopes_as_a_thread_can_have_fit)
 PROCESS_TEST(pools_start_off_when_init_says_so)
 {
     warp_init_options options = {.struct_size = sizeof options, .flags = WARP_INIT_DISABLE_MEMPOOLS};
+    warp_device *later = NULL;
     setenv("WARPSIM_TOPOLOGY", "h200x2", 1);
     CHECK_STATUS(warp_init(&options, NULL), WARP_SUCCESS);
     CHECK_EQ_I64(is_supported(gpu(0)), 1);
     CHECK_EQ_I64(is_enabled(gpu(0)), 0);
+    /* And for a context of other code that is registered later. */
+    CHECK_STATUS(warp_device_from_context(driver_foreign(0), NULL, &later), WARP_SUCCESS);
+    CHECK_EQ_I64(is_supported(later), 1);
+    CHECK_EQ_I64(is_enabled(later), 0);
     enable(gpu(0), 1);
+    CHECK_EQ_I64(is_enabled(later), 0);
     CHECK_EQ_I64(default_kind(gpu(0)), WARP_MEMORY_CUDA_MEMPOOL);
     CHECK_EQ_I64(default_kind(gpu(1)), WARP_MEMORY_CUDA_DEVICE);
     /* What was chosen ends with the life of the library. */
@@ -208,13 +219,14 @@ static void check_refused(warp_device *device, warp_status status)
     end_scope(scope);
 }
 
-/* MP-01: a GPU without pools. Plain memory works, what needs pools is a named error, a capture goes on, and no entry point of
- * pools is ever called. */
+/* MP-01: a GPU without pools. Plain memory works and is freed behind its stream, what needs pools is a named error, a capture goes
+ * on, and no entry point of pools is ever called. What the report says of such a GPU: library_driver.c. */
 PROCESS_TEST(a_gpu_without_pools_is_never_asked_for_one)
 {
     warp_stream *stream;
     warp_graph *graph = NULL;
-    void *ptr = (void *)1, *large = NULL;
+    void *ptr = (void *)1, *large = NULL, *before;
+    uint64_t frees;
     start_on("vgpu");
     check_refused(gpu(0), WARP_ERROR_NOT_SUPPORTED);
     check_refused(cpu(), WARP_ERROR_INVALID_ARGUMENT);
@@ -227,12 +239,30 @@ PROCESS_TEST(a_gpu_without_pools_is_never_asked_for_one)
     CHECK_STATUS(warp_mempool_set_enabled_for(NULL, 0, 1), WARP_ERROR_NOT_SUPPORTED);
     CHECK_STATUS(warp_mempool_set_enabled_for(NULL, 0, 0), WARP_SUCCESS);
     stream = new_stream(gpu(0), 0);
+    ptr = block_on(gpu(0), MIB, WARP_MEMORY_UNKNOWN, stream);
+    /* The real free comes behind what the stream does with the block. */
+    CHECK_EQ_U64(SIMULATOR(warpsim_hold)(native_stream(stream)), 0);
+    fill_byte(ptr, 1, MIB, stream);
+    frees = calls("cuMemFree_v2");
+    free_now(ptr);
+    CHECK_EQ_U64(calls("cuMemFree_v2"), frees);
+    CHECK_EQ_U64(SIMULATOR(warpsim_release)(native_stream(stream)), 0);
+    CHECK_STATUS(warp_stream_synchronize(stream), WARP_SUCCESS);
+    before = block_on(gpu(0), MIB, WARP_MEMORY_UNKNOWN, stream);
+    CHECK_EQ_U64(calls("cuMemFree_v2"), frees + 1);
     begin(stream);
     CHECK_STATUS(try_alloc("cuda:0", stream, WARP_MEMORY_CUDA_MEMPOOL, 100, &ptr), WARP_ERROR_NOT_SUPPORTED);
+    CHECK_EQ_PTR(ptr, NULL);
     CHECK_STATUS(try_alloc("cuda:0", stream, WARP_MEMORY_UNKNOWN, 100, &ptr), WARP_ERROR_ILLEGAL_IN_CAPTURE);
+    CHECK_EQ_PTR(ptr, NULL);
     CHECK_STR_CONTAINS(warp_error_get_message(), "no memory pools");
+    /* The capture is as good as before: what is recorded now runs. */
+    fill_byte(before, 6, MIB, stream);
     CHECK_STATUS(warp_capture_end(stream, &graph), WARP_SUCCESS);
+    CHECK_STATUS(warp_graph_launch(graph, stream), WARP_SUCCESS);
+    CHECK(holds(before, 6, MIB, stream));
     CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
+    free_now(before);
     /* Running out of memory asks no pool either. */
     CHECK_STATUS(warp_alloc(gpu(0), 64 * GIB, &large), WARP_ERROR_OUT_OF_MEMORY);
     CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
@@ -320,7 +350,10 @@ PROCESS_TEST(handle_types_that_the_system_does_not_give_are_named)
     CHECK_STATUS(warp_mempool_create(gpu(0), &options, &pool), WARP_ERROR_NOT_SUPPORTED);
     CHECK_STR_CONTAINS(warp_error_get_message(), "FABRIC");
     CHECK_EQ_U64(made_pools(), 0);
-    /* Nothing of it stays. */
+    CHECK_EQ_I64(info_of(gpu(0)).is_ipc_supported, 0);
+    /* Nothing of it stays: neither here nor in the driver, which was asked when the program asked. */
+    CHECK_EQ_U64(calls("cuMemPoolCreate"), 2);
+    CHECK_EQ_PTR(driver_current(), NULL);
     CHECK_EQ_I64(default_kind(gpu(0)), WARP_MEMORY_CUDA_MEMPOOL);
     pool = create(gpu(0));
     ptr = alloc_from(gpu(0), pool, 1000);
@@ -566,22 +599,32 @@ PROCESS_TEST(a_pool_keeps_as_much_as_its_threshold_says)
     CHECK_NOTHING_LEFT();
 }
 
-/* OM-03: the pool's figures are the driver's, of all its users, and apart from the library's own counts. High marks fall only
- * when they are reset. */
+static uint64_t memory_left(warp_device *device)
+{
+    uint64_t left = 0, total = 0;
+    CHECK_STATUS(warp_device_query_memory(device, &left, &total), WARP_SUCCESS);
+    return left;
+}
+
+/* OM-03: the pool's figures are the driver's, of all its users, and apart from the library's own counts and from what the device
+ * has left. High marks fall only when they are reset. Where there are no pools to ask: check_refused above. */
 PROCESS_TEST(used_and_reserved_are_the_drivers_and_ours_are_ours)
 {
     warp_mempool_memory_info memory = {.struct_size = sizeof memory};
     warp_mempool *pool;
     CUcontext context;
-    uint64_t theirs = 0;
+    uint64_t theirs = 0, left;
     void *ptr;
     start_on("h200x2");
     pool = pool_in_use(gpu(0));
+    context = context_of(gpu(0));
+    left = memory_left(gpu(0));
     ptr = plain_alloc(gpu(0), 12);
+    /* Twelve bytes here, in the pool as the driver counts, and of the device as much as the driver reserves. */
     CHECK_EQ_U64(statistics_of(gpu(0), WARP_MEMORY_CUDA_MEMPOOL).live_bytes, 12);
     CHECK_EQ_U64(pool_memory(pool).used, 12);
     CHECK_EQ_U64(pool_memory(pool).reserved, 32 * MIB);
-    context = context_of(gpu(0));
+    CHECK_EQ_U64(left - memory_left(gpu(0)), 32 * MIB);
     CHECK_EQ_U64(SIMULATOR(cuCtxSetCurrent)(context), 0);
     CHECK_EQ_U64(SIMULATOR(cuMemAllocAsync)(&theirs, 5000, NULL), 0);
     CHECK_EQ_U64(pool_memory(pool).used, 5012);
@@ -597,6 +640,12 @@ PROCESS_TEST(used_and_reserved_are_the_drivers_and_ours_are_ours)
     CHECK_EQ_U64(memory.used_high, 5012);
     CHECK_EQ_U64(memory.reserved, 0);
     CHECK_EQ_U64(memory.reserved_high, 32 * MIB);
+    CHECK_EQ_U64(memory_left(gpu(0)), left);
+    CHECK_EQ_U64(statistics_of(gpu(0), WARP_MEMORY_CUDA_MEMPOOL).peak_bytes, 12);
+    /* A smaller block leaves the marks where they are. */
+    free_now(plain_alloc(gpu(0), 100));
+    CHECK_STATUS(warp_device_synchronize(gpu(0)), WARP_SUCCESS);
+    CHECK_EQ_U64(pool_memory(pool).used_high, 5012);
     /* Whether pools are on says nothing of what they hold. */
     enable(gpu(0), 0);
     CHECK_EQ_U64(pool_memory(pool).used_high, 5012);

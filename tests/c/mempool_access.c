@@ -1,6 +1,6 @@
 /*
  * mempool_access.c: whether kernels of one GPU may touch what comes from a pool of another: what is answered, set and refused,
- * with other libraries that set it too. Cases MP-02, PA-03 and PA-04, as far as they are about this.
+ * with other libraries that set it too. Cases MP-02, PA-01, PA-03 and PA-04, as far as they are about this.
  *
  * needs: simulator
  */
@@ -208,6 +208,7 @@ PROCESS_TEST(a_pool_is_its_gpus_in_all_contexts)
 
 PROCESS_TEST(to_take_access_waits_for_work_that_may_need_it)
 {
+    /* PA-01, of pools. */
     unsigned char *from, *to;
     int side;
     start_on("h200x2");
@@ -319,6 +320,30 @@ PROCESS_TEST(each_pool_has_an_access_of_its_own)
         CHECK_EQ_U64(answer, 0);
         CHECK_STATUS(warp_mempool_query_access(own, gpu(1), NULL), WARP_ERROR_INVALID_ARGUMENT);
     }
+}
+
+PROCESS_TEST(a_pool_that_comes_after_another_inherits_nothing_of_it)
+{
+    /* PA-04: its place here, and its address in the driver, may be those of one that was open. */
+    int round;
+    start_on("h200x2");
+    for (round = 0; round < 200; ++round) {
+        warp_mempool *pool = new_pool(gpu(0));
+        warp_scope *scope = NULL;
+        CHECK_EQ_I64(pool_has(pool, gpu(1)), 0);
+        if (round % 3 == 0) {
+            CHECK_STATUS(warp_mempool_use(gpu(0), pool), WARP_SUCCESS);
+            CHECK_STATUS(POOL->begin(gpu(0), gpu(1), 1, &scope), WARP_SUCCESS);
+            CHECK_STATUS(warp_mempool_use(gpu(0), NULL), WARP_SUCCESS);
+            CHECK_STATUS(warp_scope_end(scope), WARP_SUCCESS);
+            CHECK_EQ_I64(pool_has(pool, gpu(1)), 0);
+        }
+        CHECK_STATUS(warp_mempool_set_access(pool, gpu(1), 1), WARP_SUCCESS);
+        CHECK_EQ_I64(pool_has(pool, gpu(1)), 1);
+        CHECK_STATUS(warp_mempool_release(pool), WARP_SUCCESS);
+    }
+    CHECK_EQ_I64(has(POOL, gpu(0), gpu(1)), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("mempool"), 0);
 }
 
 PROCESS_TEST(a_scope_keeps_the_pool_that_it_began_with)

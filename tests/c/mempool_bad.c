@@ -113,6 +113,15 @@ PROCESS_TEST(devices_that_are_none_change_nothing)
     CHECK_EQ_I64(is_enabled(gpu(0)), 0);
     CHECK_STATUS(warp_mempool_set_enabled_for(NULL, 0, 1), WARP_SUCCESS);
     CHECK_EQ_I64(is_enabled(gpu(0)) + is_enabled(gpu(1)), 2);
+    /* The same device twice is once, and a count that no list can have is no list. */
+    list[1] = list[0];
+    CHECK_STATUS(warp_mempool_set_enabled_for(list, 2, 0), WARP_SUCCESS);
+    CHECK_EQ_I64(is_enabled(gpu(0)), 0);
+    CHECK_STATUS(warp_mempool_set_enabled_for(list, 2, 1), WARP_SUCCESS);
+    CHECK_EQ_I64(is_enabled(gpu(0)), 1);
+    CHECK_STATUS(warp_mempool_set_enabled_for(list, SIZE_MAX, 0), WARP_ERROR_INVALID_ARGUMENT);
+    CHECK_STATUS(warp_mempool_set_enabled_for(list, SIZE_MAX / sizeof *list, 0), WARP_ERROR_INVALID_ARGUMENT);
+    CHECK_EQ_I64(is_enabled(gpu(0)), 1);
     /* NULL is the default device. */
     CHECK_STATUS(warp_device_set_default(gpu(1)), WARP_SUCCESS);
     CHECK_STATUS(warp_mempool_set_enabled(NULL, 0), WARP_SUCCESS);

@@ -1,6 +1,7 @@
 /*
  * Memory that runs out: freed blocks are waited for, pools give back what they keep, the request is made once more, and
- * only then it fails, with what was asked, what there is and who has it. The next call works.
+ * only then it fails, with what was asked, what there is and who has it. The next call works. Cases OM-01 and OM-05; what graphs
+ * keep, and memory that runs out in a capture, are in capture_failures.c.
  */
 /* topology: h200x2,memory=8GiB,pinned_limit=512MiB */
 /* topology: mixed,memory=8GiB,pinned_limit=512MiB */
@@ -69,6 +70,7 @@ static void busy_for(struct delayed *delayed, warp_stream *stream, int milliseco
     CHECK_EQ_I64(pthread_create(&delayed->thread, NULL, release_later, delayed), 0);
 }
 
+/* OM-01: out of memory once, and twice; then anything else. */
 TEST(a_shortage_that_passes_is_not_seen)
 {
     static const char *const entries[KINDS] = {NULL, NULL, "cuMemHostAlloc", "cuMemAlloc_v2", "cuMemAllocFromPoolAsync",
@@ -98,6 +100,7 @@ TEST(a_shortage_that_passes_is_not_seen)
     CHECK_NOTHING_LEFT();
 }
 
+/* OM-01. */
 TEST(the_message_says_what_was_asked_what_there_is_and_who_has_it)
 {
     warp_alloc_options options = options_of(WARP_MEMORY_CUDA_MEMPOOL, NULL);
@@ -163,6 +166,7 @@ static void check_served_after_free(void *block, warp_memory_kind kind, warp_str
     CHECK_STATUS(warp_device_synchronize(gpu(0)), WARP_SUCCESS);
 }
 
+/* OM-01: frees that are pending on a stream. */
 TEST(parked_blocks_are_waited_for)
 {
     static const warp_memory_kind kinds[] = {WARP_MEMORY_CUDA_DEVICE, WARP_MEMORY_CUDA_MEMPOOL};
@@ -179,7 +183,7 @@ TEST(parked_blocks_are_waited_for)
     CHECK_NOTHING_LEFT();
 }
 
-/* A pool's free on one stream, wanted by another and by the plain allocator. */
+/* OM-01: a pool's free on one stream, wanted by another and by the plain allocator. */
 TEST(frees_in_stream_order_are_waited_for)
 {
     static const warp_memory_kind kinds[] = {WARP_MEMORY_CUDA_DEVICE, WARP_MEMORY_CUDA_MEMPOOL};
