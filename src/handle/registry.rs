@@ -17,24 +17,31 @@ use std::mem::MaybeUninit;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-// The state word of a slot: generation, live bit, retired bit, the object's mark, holds.
+// The state word of a slot: generation, live bit, the bit that somebody retires it, the bit that this is done, the object's mark,
+// holds.
 const HOLD: u64 = 1;
 const HOLDS_MASK: u64 = (1 << 32) - 1;
 const MARK_SHIFT: u32 = 32;
-const MARK_BITS: u32 = 10;
+const MARK_BITS: u32 = 9;
+const DONE: u64 = 1 << 41;
 const RETIRED: u64 = 1 << 42;
 const LIVE: u64 = 1 << 43;
 const GENERATION_SHIFT: u32 = 44;
 
-const _: () = assert!(1u64 << (MARK_SHIFT + MARK_BITS) == RETIRED && HOLDS_MASK >> MARK_SHIFT == 0);
+const _: () = assert!(1u64 << (MARK_SHIFT + MARK_BITS) == DONE && HOLDS_MASK >> MARK_SHIFT == 0);
 
 fn generation_of(state: u64) -> u32 {
     (state >> GENERATION_SHIFT) as u32
 }
 
-/// Whether the state is of a closed object of that generation that is not retired.
+/// Whether the state is of a closed object of that generation that nobody has begun to retire.
 fn is_due(state: u64, generation: u32) -> bool {
-    state & (LIVE | RETIRED) == 0 && state & HOLDS_MASK != 0 && generation_of(state) == generation
+    state & RETIRED == 0 && is_ending(state, generation)
+}
+
+/// Whether the state is of a closed object of that generation whose native part may still be there.
+fn is_ending(state: u64, generation: u32) -> bool {
+    state & (LIVE | DONE) == 0 && state & HOLDS_MASK != 0 && generation_of(state) == generation
 }
 
 /// What lives in a registry.
@@ -315,7 +322,7 @@ impl<T: Object> Registry<T> {
     pub fn wait_for_retirement(&'static self, handle: Handle) {
         let Some((index, generation)) = decode(T::TAG, handle) else { return };
         let Some(slot) = self.slot(index) else { return };
-        while is_due(slot.state.load(Ordering::Acquire), generation)
+        while is_ending(slot.state.load(Ordering::Acquire), generation)
             && !thread::mine().is_inside(slot.address())
         {
             std::thread::sleep(std::time::Duration::from_micros(20));
@@ -364,6 +371,7 @@ impl<T: Object> Registry<T> {
         // SAFETY: the registry's own hold is given back only here.
         unsafe {
             self.held(index).retire();
+            slot.state.fetch_or(DONE, Ordering::AcqRel);
             self.release_hold(index);
         }
     }
@@ -623,6 +631,44 @@ mod tests {
         all.wait_for_retirement(handle);
         drop(call);
         assert_eq!(retired.load(Ordering::SeqCst), 2);
+    }
+
+    /// An object whose native part takes its time to go.
+    struct Slow(&'static AtomicUsize);
+
+    impl Object for Slow {
+        const TAG: Tag = Tag::Event;
+
+        fn retire(&self) {
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            self.0.store(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_closer_that_waits_finds_the_native_part_gone_also_when_another_thread_retires_it() {
+        static GONE: AtomicUsize = AtomicUsize::new(0);
+        let all: &'static Registry<Slow> = Box::leak(Box::new(Registry::new()));
+        let handle = all.insert(Slow(&GONE)).unwrap();
+        // A block that lives on keeps the slot.
+        let held = all.enter(handle).unwrap().hold();
+        let inside = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let call = all.enter(handle).unwrap();
+                inside.store(1, Ordering::SeqCst);
+                std::thread::sleep(std::time::Duration::from_millis(10));
+                drop(call);
+            });
+            while inside.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            drop(all.close(handle).unwrap());
+            all.wait_for_retirement(handle);
+            assert_eq!(GONE.load(Ordering::SeqCst), 1);
+        });
+        // SAFETY: taken above.
+        unsafe { all.release_hold(held) };
     }
 
     #[test]
