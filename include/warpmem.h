@@ -402,7 +402,8 @@ warp_status warp_device_query_memory(const warp_device *device, uint64_t *out_fr
 
 /**
  * The device's native context, a CUcontext. Makes the primary context of a GPU if this library had not retained
- * it yet; it stays the library's, which keeps it.
+ * it yet; it stays the library's, which keeps it. It is not made current: for launches of your own do so, with
+ * cuCtxSetCurrent().
  *
  * @param device  a CUDA device; NULL for the default.
  * @param out  the context.
@@ -882,8 +883,9 @@ typedef struct warp_mempool_options {
     /** sizeof(warp_mempool_options), set by the caller. */
     size_t struct_size;
     /**
-     * The most bytes that the pool may hold; the driver rounds it up, to 32 MiB on many GPUs. What captures allocate is their
-     * graphs' and not counted. 0 for what the GPU has.
+     * The most bytes that the pool may hold; the driver rounds it up, to 32 MiB on many GPUs. What would need more is
+     * WARP_ERROR_OUT_OF_MEMORY, and no other pool steps in. What captures allocate is their graphs' and not counted. 0 for
+     * what the GPU has.
      */
     uint64_t max_size;
     /** Bytes that it keeps when something is waited for, any number. */
@@ -1902,8 +1904,8 @@ warp_status warp_array_full(warp_device *device,
 
 /**
  * Makes an array around memory that other code allocated. The memory must last until the array and its views are
- * released. Where it really is gets checked, by the ledger for blocks of the library, else by the driver; on the CPU
- * an address that neither knows is taken for ordinary host memory.
+ * released: that it does is not watched, not even for blocks of the library. Where it really is gets checked, by the ledger for
+ * blocks of the library, else by the driver; on the CPU an address that neither knows is taken for ordinary host memory.
  *
  * @param device  the device that the memory is said to be on; NULL for the default. Page-locked memory is on the CPU,
  *     managed memory on any device.
@@ -2521,6 +2523,8 @@ typedef int32_t warp_access;
  */
 typedef int32_t warp_access_reason;
 
+/** Nothing is to be told: the reason in the report of a launch that may be made. */
+#define WARP_ACCESS_REASON_NONE 0
 /** There is no memory: NULL, or an array without items. */
 #define WARP_ACCESS_REASON_EMPTY 1
 /** It is the device's own. */
@@ -2797,7 +2801,8 @@ warp_status warp_launch_get_mode(warp_launch_mode *out);
  *     may be NULL. After other failures it is zero.
  * @return WARP_ERROR_ACCESS_DENIED when the launch is to be left, with the first of the worst arguments in the message;
  *     WARP_ERROR_INVALID_HANDLE, WARP_ERROR_DEVICE_LOST, WARP_ERROR_UNKNOWN_POINTER for an argument as
- *     warp_access_get_status(); WARP_ERROR_INVALID_ARGUMENT for an unknown kind or mode, a stride that is too small or above
+ *     warp_access_get_status(), but as warp_access_can() for arrays of the launch device: that their memory was freed by its
+ *     address is not noticed; WARP_ERROR_INVALID_ARGUMENT for an unknown kind or mode, a stride that is too small or above
  *     65,536, structs that nest deeper than 16, or more than 2^20 arguments and members.
  */
 warp_status warp_launch_check(const warp_device *device,
