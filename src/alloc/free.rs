@@ -4,7 +4,7 @@
 use super::uses::{self, Use, Uses};
 use super::{
     HOLDS_STREAM, Kind, LEDGER, OF_GRAPH, PER_THREAD, USED_ELSEWHERE, builtin, forget_graph, forget_holds,
-    parked, statistics,
+    parked, reached, statistics,
 };
 use crate::capture::{self, Freed};
 use crate::device::Device;
@@ -91,6 +91,7 @@ fn offer_again(owner: &'static Device, record: &mut Record) {
     }
     let native = builtin::take_native(record);
     let address = native.address();
+    reached::forget(record);
     // SAFETY: the record has a hold, given back below.
     unsafe { capture::held(record.graph()) }.leave(
         record.base(),
@@ -316,6 +317,7 @@ fn release_to_graph(
     } else {
         take_uses(record).let_go();
     }
+    reached::forget(record);
     record.set_flags(record.flags() & !OF_GRAPH);
     // SAFETY: as above.
     unsafe { capture::release_hold(held) };
