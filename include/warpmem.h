@@ -1471,8 +1471,9 @@ warp_status warp_peer_access_query_enabled(const warp_device *target, const warp
  * does whatever is asked of a device and itself.
  *
  * To disable first waits for the work that both devices have so far on streams that this library knows and on all blocking
- * streams; one that is being captured is not waited for. Other work must be done by then, and runs of graphs that use the
- * access: the driver waits for nothing, and work that loses its access faults and takes the device's context with it.
+ * streams; one that is being captured is not waited for, nor a non-blocking one that was released with work on it. Other work
+ * must be done by then, and runs of graphs that use the access: the driver waits for nothing, and work that loses its access
+ * faults and takes the device's context with it.
  *
  * A GPU can have eight peers, as a rule; those of other libraries count too.
  *

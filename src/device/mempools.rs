@@ -14,7 +14,7 @@ static EVER: AtomicBool = AtomicBool::new(false);
 thread_local! {
     /// How many entries there are.
     static COUNT: Cell<usize> = const { Cell::new(0) };
-    /// Device index and what holds there; plain numbers, so that nothing runs when a thread ends.
+    /// A device by its lineage, and what holds there; plain numbers, so that nothing runs when a thread ends.
     static THREAD: RefCell<[(u16, bool); OVERLAYS]> = const { RefCell::new([(0, false); OVERLAYS]) };
 }
 
@@ -56,7 +56,7 @@ impl Device {
 pub fn mempool_override(device: &Device) -> Option<bool> {
     let count = COUNT.get();
     THREAD.with_borrow(|own| {
-        own[..count].iter().find(|(index, _)| *index == device.index()).map(|(_, enabled)| *enabled)
+        own[..count].iter().find(|(index, _)| *index == device.lineage()).map(|(_, enabled)| *enabled)
     })
 }
 
@@ -66,7 +66,7 @@ pub fn override_mempool(device: &Device, enabled: Option<bool>) {
     EVER.store(true, Ordering::Relaxed);
     let count = COUNT.get();
     THREAD.with_borrow_mut(|own| {
-        let known = own[..count].iter().position(|(index, _)| *index == device.index());
+        let known = own[..count].iter().position(|(index, _)| *index == device.lineage());
         match (known, enabled) {
             (Some(at), Some(enabled)) => own[at].1 = enabled,
             (Some(at), None) => {
@@ -74,7 +74,7 @@ pub fn override_mempool(device: &Device, enabled: Option<bool>) {
                 COUNT.set(count - 1);
             }
             (None, Some(enabled)) if count < OVERLAYS => {
-                own[count] = (device.index(), enabled);
+                own[count] = (device.lineage(), enabled);
                 COUNT.set(count + 1);
             }
             (None, _) => {}

@@ -31,6 +31,8 @@ pub struct Device {
     /// Of this life of the table.
     handle: AtomicU64,
     index: u16,
+    /// The index of the first device that it took the place of, its own when it took none.
+    lineage: u16,
     cuda: bool,
     /// Registered from a context that somebody else owns.
     foreign: bool,
@@ -50,6 +52,7 @@ impl Device {
         let mempool_enabled = cuda && facts.memory_pools && runtime::mempools_at_init();
         Device {
             index,
+            lineage: index,
             alias,
             facts,
             cuda,
@@ -67,6 +70,11 @@ impl Device {
     /// The number that records carry; never given to another device of this process.
     pub fn index(&self) -> u16 {
         self.index
+    }
+
+    /// What it has in common with the devices that took its place when contexts died.
+    fn lineage(&self) -> u16 {
+        self.lineage
     }
 
     pub fn handle(&self) -> Handle {

@@ -387,7 +387,11 @@ pub(super) fn replace_lost(lost: &Device) {
         listed.remove(place);
         return;
     }
-    match add(|index| Device::new(index, lost.alias.clone(), lost.facts.clone(), true)) {
+    let heir = |index| Device {
+        lineage: lost.lineage,
+        ..Device::new(index, lost.alias.clone(), lost.facts.clone(), true)
+    };
+    match add(heir) {
         Ok(fresh) => {
             fresh.mempool_enabled.store(lost.mempool_enabled.load(Ordering::Relaxed), Ordering::Relaxed);
             listed[place] = fresh;

@@ -102,8 +102,9 @@ pub unsafe extern "C" fn warp_peer_access_query_enabled(
 /// does whatever is asked of a device and itself.
 ///
 /// To disable first waits for the work that both devices have so far on streams that this library knows and on all blocking
-/// streams; one that is being captured is not waited for. Other work must be done by then, and runs of graphs that use the
-/// access: the driver waits for nothing, and work that loses its access faults and takes the device's context with it.
+/// streams; one that is being captured is not waited for, nor a non-blocking one that was released with work on it. Other work
+/// must be done by then, and runs of graphs that use the access: the driver waits for nothing, and work that loses its access
+/// faults and takes the device's context with it.
 ///
 /// A GPU can have eight peers, as a rule; those of other libraries count too.
 ///

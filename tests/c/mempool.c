@@ -123,6 +123,31 @@ static void *see_the_process(void *argument)
     return NULL;
 }
 
+/* A context that dies takes the device, and not what the thread chose: the device that takes its place goes on with it. */
+PROCESS_TEST(a_scope_goes_on_when_the_device_is_reset)
+{
+    warp_scope *outer = NULL, *inner = NULL;
+    void *ptr;
+    start_on("h200x2");
+    context_of(gpu(0));
+    CHECK_STATUS(warp_scope_begin_mempool(gpu(0), 0, &outer), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(warpsim_reset_device)(0), 0);
+    context_of(gpu(0));
+    CHECK_EQ_I64(is_enabled(gpu(0)), 0);
+    CHECK_EQ_I64(is_enabled(gpu(1)), 1);
+    ptr = plain_alloc(gpu(0), 100);
+    CHECK_EQ_I64(pointer_info(ptr).kind, WARP_MEMORY_CUDA_DEVICE);
+    free_now(ptr);
+    CHECK_STATUS(warp_scope_begin_mempool(gpu(0), 1, &inner), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(warpsim_reset_device)(0), 0);
+    context_of(gpu(0));
+    CHECK_EQ_I64(is_enabled(gpu(0)), 1);
+    CHECK_STATUS(warp_scope_end(inner), WARP_SUCCESS);
+    CHECK_EQ_I64(is_enabled(gpu(0)), 0);
+    CHECK_STATUS(warp_scope_end(outer), WARP_SUCCESS);
+    CHECK_EQ_I64(is_enabled(gpu(0)), 1);
+}
+
 PROCESS_TEST(threads_have_scopes_of_their_own)
 {
     warp_scope *scope;
