@@ -24,7 +24,7 @@ pub use wrap::{External, wrap};
 use crate::alloc::{Block, Kind, Rule};
 use crate::device::Device;
 use crate::error::{Result, fail};
-use crate::handle::{Entered, Handle, Hold, MARK_MAX, Object, Registry, Tag};
+use crate::handle::{Entered, Handle, Hold, MARK_MAX, Marked, Object, Registry, Tag};
 use layout::Layout;
 use std::sync::Arc;
 use storage::Storage;
@@ -206,17 +206,17 @@ pub fn enter(handle: Handle) -> Result<Entered<Array>> {
 
 /// Tells arrays whose memory is the device's own to touch by their handles alone. That costs a few nanoseconds, and does not look
 /// whether the memory is still there.
-#[derive(Clone, Copy)]
-pub struct PlainlyOn(u64);
+pub struct PlainlyOn(Marked<Array>);
 
 impl PlainlyOn {
+    #[inline(always)]
     pub fn device(device: &Device) -> PlainlyOn {
-        PlainlyOn(home_mark(device))
+        PlainlyOn(ARRAYS.marked(home_mark(device)))
     }
 
     #[inline(always)]
-    pub fn is(self, handle: Handle) -> bool {
-        self.0 != 0 && ARRAYS.is_marked(handle, self.0)
+    pub fn is(&self, handle: Handle) -> bool {
+        self.0.has(handle)
     }
 }
 

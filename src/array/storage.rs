@@ -95,7 +95,8 @@ impl Storage {
     /// Whether wrapped memory was freed by now: a GPU's that the driver does not know any more. Of host memory nobody can tell,
     /// and a graph's comes and goes.
     fn is_gone(&self) -> bool {
-        matches!(self.kind, Kind::CudaDevice | Kind::CudaMempool | Kind::CudaManaged)
+        self.address != 0
+            && matches!(self.kind, Kind::CudaDevice | Kind::CudaMempool | Kind::CudaManaged)
             && self.rule != Rule::GraphFixed
             && runtime::driver().is_ok_and(|driver| {
                 driver.pointer_facts(self.address).is_ok_and(|facts| facts.class == MemoryClass::Unknown)

@@ -5,7 +5,7 @@
 
 mod registry;
 
-pub use registry::{Entered, Hold, MARK_MAX, Object, Registry};
+pub use registry::{Entered, Hold, MARK_MAX, Marked, Object, Registry};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -118,15 +118,21 @@ pub fn encode(tag: Tag, slot: u32, generation: u32) -> Handle {
 }
 
 #[inline]
-fn unmix(handle: Handle) -> u64 {
+fn unmix(salt: u64, handle: Handle) -> u64 {
     let mixed = handle ^ handle >> 32;
-    mixed.wrapping_mul(UNMIX) ^ salt()
+    mixed.wrapping_mul(UNMIX) ^ salt
 }
 
 /// Slot and generation, when the value has the form of a handle of this type.
 #[inline]
 pub fn decode(tag: Tag, handle: Handle) -> Option<(u32, u32)> {
-    let raw = unmix(handle);
+    decode_with(salt(), tag, handle)
+}
+
+/// As `decode`, for one who has the salt.
+#[inline(always)]
+fn decode_with(salt: u64, tag: Tag, handle: Handle) -> Option<(u32, u32)> {
+    let raw = unmix(salt, handle);
     (raw >> TAG_SHIFT == tag as u64).then_some((raw as u32, (raw >> SLOT_BITS) as u32 & GENERATION_MAX))
 }
 
@@ -150,7 +156,7 @@ pub fn invalid(tag: Tag, handle: Handle) -> crate::error::Error {
     let message = if handle == 0 {
         format!("the {name} handle is NULL")
     } else {
-        match Tag::of(unmix(handle) >> TAG_SHIFT) {
+        match Tag::of(unmix(salt(), handle) >> TAG_SHIFT) {
             Some(actual) if actual == tag => {
                 format!(
                     "the {name} handle {handle:#x} is stale: its {name} was released, removed or shut down"
