@@ -167,7 +167,7 @@ pub unsafe extern "C" fn warp_peer_access_set_enabled_for(
 /// be disabled, and another test disables it.
 ///
 /// Every failure on the way is an error, with 0 in `out` and nothing changed: an answer was measured. Copies that never end are
-/// one: after 10 seconds WARP_ERROR_BUSY, and then the access, which a copy under way must not lose, and the memory stay as they
+/// one: after 2 seconds WARP_ERROR_BUSY, and then the access, which a copy under way must not lose, and the memory stay as they
 /// are until the copies have ended and a test or warp_shutdown() finds that.
 ///
 /// @param target  the device that owns the memory; NULL for the default.

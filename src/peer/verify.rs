@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const SIZE: usize = 1 << 20;
 
 /// How long a copy is waited for: broken paths may also never answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// One test goes on at a time: a path is not closed under another that goes over it. Inside are those whose copies never
 /// ended. A forked child does not come here.

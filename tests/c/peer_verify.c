@@ -3,6 +3,7 @@
  * data are found, closed and not opened again; good ones are left as they were. Case PA-06.
  *
  * needs: simulator
+ * valgrind: no (it waits for copies that never end, and its sweeps take minutes there)
  */
 #include "peers.h"
 
