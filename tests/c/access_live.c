@@ -350,9 +350,9 @@ PROCESS_TEST(an_array_whose_memory_was_freed_by_its_address)
         CHECK_EQ_U64(out, 1);
         CHECK_STATUS(check_launch(gpu(0), &argument, 1, WARP_LAUNCH_CHECKED), WARP_SUCCESS);
     }
-    /* Memory that somebody lent is the lender's to look after: what is known of it is that it was there. */
-    CHECK_EQ_I64(array_access(gpu(1), wrapped).kind, WARP_MEMORY_CUDA_MEMPOOL);
-    CHECK(array_access(gpu(1), wrapped).access != ACCESSIBLE);
+    /* Memory that somebody lent is the lender's to look after; what the driver knows no more is gone. */
+    CHECK_STATUS(array_status(gpu(1), wrapped), WARP_ERROR_UNKNOWN_POINTER);
+    CHECK_STATUS(array_status(gpu(0), wrapped), WARP_ERROR_UNKNOWN_POINTER);
     drop(array);
     drop(view);
     drop(wrapped);

@@ -516,7 +516,7 @@ static void *allocate_from_the_device(void *argument)
         void *ptr = NULL;
         CHECK_STATUS(warp_alloc_with(first, 1000, &options, &ptr), WARP_SUCCESS);
         free_now(ptr);
-        ++*count;
+        __atomic_add_fetch(count, 1, __ATOMIC_RELAXED);
     }
     CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
     return NULL;
@@ -533,6 +533,10 @@ PROCESS_TEST(the_pool_in_use_changes_under_threads_that_allocate)
     (void)pool_in_use(first);
     for (i = 0; i < 4; ++i)
         REQUIRE(pthread_create(&threads[i], NULL, allocate_from_the_device, &counts[i]) == 0);
+    /* On a busy machine a thread may come late. */
+    for (i = 0; i < 4; ++i)
+        while (__atomic_load_n(&counts[i], __ATOMIC_RELAXED) == 0)
+            usleep(100);
     for (i = 0; i < 300; ++i) {
         warp_mempool *pool = create(first);
         use(first, pool);
@@ -546,10 +550,8 @@ PROCESS_TEST(the_pool_in_use_changes_under_threads_that_allocate)
     }
     use(first, NULL);
     __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
-    for (i = 0; i < 4; ++i) {
+    for (i = 0; i < 4; ++i)
         REQUIRE(pthread_join(threads[i], NULL) == 0);
-        CHECK(counts[i] != 0);
-    }
     CHECK_EQ_U64(calls("cuMemPoolDestroy"), 300);
     finish();
 }
