@@ -352,7 +352,10 @@ PROCESS_TEST(an_array_whose_memory_was_freed_by_its_address)
     }
     /* Memory that somebody lent is the lender's to look after; what the driver knows no more is gone. */
     CHECK_STATUS(array_status(gpu(1), wrapped), WARP_ERROR_UNKNOWN_POINTER);
-    CHECK_STATUS(array_status(gpu(0), wrapped), WARP_ERROR_UNKNOWN_POINTER);
+    {
+        warp_access_info info = {.struct_size = sizeof info};
+        CHECK_STATUS(warp_access_get_status(gpu(0), wrapped, &info), WARP_ERROR_UNKNOWN_POINTER);
+    }
     drop(array);
     drop(view);
     drop(wrapped);
