@@ -4,6 +4,7 @@
  *
  * topology: h200x2
  * needs: simulator
+ * valgrind: no (threads that meet by the thousand take minutes there)
  */
 #include "captures.h"
 
@@ -226,7 +227,7 @@ static void *end_common(void *argument)
 
 PROCESS_TEST(of_two_threads_that_end_one_relaxed_capture_one_does)
 {
-    int round, rounds = check_under("valgrind") ? 30 : 1000;
+    int round, rounds = check_under("valgrind") ? 10 : 1000;
     void *block;
     setenv("WARPSIM_LOG", "0", 1);
     start_on("h200x2");
@@ -268,7 +269,7 @@ static void *release_common(void *argument)
 
 PROCESS_TEST(a_capture_begins_while_its_stream_is_released_or_not_at_all)
 {
-    int round, rounds = check_under("valgrind") ? 30 : 2000;
+    int round, rounds = check_under("valgrind") ? 10 : 2000;
     setenv("WARPSIM_LOG", "0", 1);
     start_on("h200x2");
     REQUIRE(pthread_barrier_init(&together, NULL, 2) == 0);
@@ -325,7 +326,7 @@ PROCESS_TEST(graphs_that_keep_one_another_in_a_long_row_go_one_after_the_other)
     setenv("WARPSIM_LOG", "0", 1);
     start_on("h200x2");
     stream = make_stream("cuda:0", WARP_STREAM_NON_BLOCKING);
-    reached = check_under("valgrind") ? LONG_ROW - 500 : 0;
+    reached = check_under("valgrind") ? LONG_ROW - 100 : 0;
     for (i = reached; i < LONG_ROW; ++i) {
         warp_array *array = wrap_bytes(release_the_next);
         begin(stream);
@@ -485,7 +486,7 @@ static void *work_on_shared(void *argument)
 static void capture_under_work(void *(*work)(void *))
 {
     enum { THREADS = 3 };
-    const int rounds = check_under("valgrind") ? 20 : 300;
+    const int rounds = check_under("valgrind") ? 8 : 300;
     pthread_t threads[THREADS];
     int i;
     setenv("WARPSIM_LOG", "0", 1);
