@@ -3,6 +3,7 @@
  * those of many threads are one, what is refused meanwhile, and wrong orders. Case PA-01, as far as it is about this.
  *
  * needs: simulator
+ * valgrind: no (what a thread held that the fork left behind is lost in the child)
  */
 #include "peers.h"
 
