@@ -1,7 +1,6 @@
 //! What only the driver knows. Nothing here makes a context, changes anything or harms a capture: questions that the driver
 //! counts as unsafe are asked with the thread's mode relaxed. While the calling thread captures on the device, its peers and
 //! pools are as they were when that began.
-#![forbid(unsafe_code)]
 
 use super::rule::{Answer, Question};
 use crate::alloc::{Block, Rule};

@@ -61,12 +61,16 @@ impl Finding {
             Reason::NotOnLaunchDevice => format!(
                 "strict mode wants every argument on {to}; WARP_LAUNCH_CHECKED lets pass what that may touch"
             ),
-            Reason::UnknownMemory => "neither the library nor the driver knows the memory".into(),
-            Reason::MappedReadOnly => format!("the mapping lets {to} read it only"),
-            Reason::ForeignGraph => {
-                "the memory is of a graph that other code captured, which alone knows who may touch it".into()
+            Reason::UnknownMemory => {
+                "neither the library nor the driver knows the memory; what is allocated here or registered with CUDA is known".into()
             }
-            Reason::NoAnswer => "the driver did not tell".into(),
+            Reason::MappedReadOnly => {
+                format!("the mapping lets {to} read it only; whoever mapped it can let it write with cuMemSetAccess()")
+            }
+            Reason::ForeignGraph => {
+                "the memory is of a graph that other code captured, which alone knows who may touch it; of a graph that is captured here it is known".into()
+            }
+            Reason::NoAnswer => "the driver did not tell; warp_access_get_status() asks it again".into(),
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Who may touch what: one function over plain facts, which knows no driver and no ledger. Where the facts do not decide, it
 //! says which question has to be asked, and decides by the answer.
-#![forbid(unsafe_code)]
 
 use crate::alloc::Rule;
 

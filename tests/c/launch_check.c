@@ -905,6 +905,7 @@ PROCESS_TEST(what_cannot_be_verified_is_warned_of_once)
     CHECK_STR_CONTAINS(last_warning, "\"cuda:0\"");
     CHECK_STR_CONTAINS(last_warning, "memory_kind=CUDA_DEVICE");
     CHECK_STR_CONTAINS(last_warning, "read it only");
+    CHECK_STR_CONTAINS(last_warning, "cuMemSetAccess()");
     CHECK_EQ_I64(warned("k", "x", gpu(1), read_only), 0);
     /* Another kernel, another argument, another home, another launch device; and nothing else makes it new. */
     CHECK_EQ_I64(warned("k2", "x", gpu(1), read_only), 1);
