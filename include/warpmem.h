@@ -510,7 +510,7 @@ typedef struct warp_stream_options {
 typedef struct warp_stream_info {
     /** sizeof(warp_stream_info), set by the caller. */
     size_t struct_size;
-    /** Its device. */
+    /** Its device; NULL when that is no longer in the table. */
     warp_device *device;
     /** The CUstream; NULL for the CPU's. */
     void *native;
@@ -666,7 +666,7 @@ typedef struct warp_event_options {
 typedef struct warp_event_info {
     /** sizeof(warp_event_info), set by the caller. */
     size_t struct_size;
-    /** Its device. */
+    /** Its device; NULL when that is no longer in the table. */
     warp_device *device;
     /** The CUevent; NULL for the CPU's. */
     void *native;

@@ -10,7 +10,7 @@
 //! code that records the native event itself has to know what it does.
 
 use super::boundary::{Grows, flags, guard, handle, opaque, options, out, out_struct};
-use super::device::{found_device, warp_device};
+use super::device::{found_device, told, warp_device};
 use super::status::warp_status;
 use super::stream::{found as found_stream, given as given_stream, warp_stream};
 use crate::error::Result;
@@ -54,7 +54,7 @@ unsafe impl Grows for warp_event_options {
 pub struct warp_event_info {
     /// sizeof(warp_event_info), set by the caller.
     pub struct_size: usize,
-    /// Its device.
+    /// Its device; NULL when that is no longer in the table.
     pub device: *mut warp_device,
     /// The CUevent; NULL for the CPU's.
     pub native: *mut c_void,
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn warp_event_get_info(
         let options = event.options();
         out.put(warp_event_info {
             struct_size: size_of::<warp_event_info>(),
-            device: opaque(event.device().handle()),
+            device: told(Some(event.device())),
             native: event.native().0,
             flags: if options.timing { WARP_EVENT_TIMING } else { 0 }
                 | if options.blocking { WARP_EVENT_BLOCKING_SYNC } else { 0 },

@@ -5,7 +5,7 @@
 //! device's current stream. The CPU has one pseudo-stream a thread, on which everything is done when a call returns.
 
 use super::boundary::{Grows, flags, guard, handle, opaque, options, out, out_struct};
-use super::device::{found_device, warp_device};
+use super::device::{found_device, told, warp_device};
 use super::status::warp_status;
 use crate::device::Device;
 use crate::error::{Result, fail};
@@ -52,7 +52,7 @@ unsafe impl Grows for warp_stream_options {
 pub struct warp_stream_info {
     /// sizeof(warp_stream_info), set by the caller.
     pub struct_size: usize,
-    /// Its device.
+    /// Its device; NULL when that is no longer in the table.
     pub device: *mut warp_device,
     /// The CUstream; NULL for the CPU's.
     pub native: *mut c_void,
@@ -209,7 +209,7 @@ pub unsafe extern "C" fn warp_stream_get_info(
         let stream = found(stream)?;
         out.put(warp_stream_info {
             struct_size: size_of::<warp_stream_info>(),
-            device: opaque(stream.device().handle()),
+            device: told(Some(stream.device())),
             native: stream.native().0,
             id: stream.id(),
             priority: stream.priority(),

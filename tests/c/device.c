@@ -459,6 +459,10 @@ PROCESS_TEST(memory_lives_in_a_foreign_context)
     warp_device *found = NULL;
     warp_pointer_info where = {.struct_size = sizeof where};
     warp_alloc_options plain = {.struct_size = sizeof plain, .kind = WARP_MEMORY_CUDA_DEVICE};
+    warp_stream_info of_stream = {.struct_size = sizeof of_stream};
+    warp_event_info of_event = {.struct_size = sizeof of_event};
+    warp_stream *stream = NULL;
+    warp_event *event = NULL;
     void *pool = NULL, *block = NULL, *left = NULL;
     start_on("h200x2");
     mine = driver_foreign(1);
@@ -474,12 +478,24 @@ PROCESS_TEST(memory_lives_in_a_foreign_context)
     CHECK_EQ_U64(SIMULATOR(warpsim_call_count)("cuDevicePrimaryCtxRetain"), 0);
     CHECK_STATUS(warp_free(pool), WARP_SUCCESS);
     CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_create(found, NULL, &stream), WARP_SUCCESS);
+    CHECK_STATUS(warp_event_create(found, NULL, &event), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_get_info(stream, &of_stream), WARP_SUCCESS);
+    CHECK_EQ_PTR(of_stream.device, found);
+    CHECK_STATUS(warp_event_get_info(event, &of_event), WARP_SUCCESS);
+    CHECK_EQ_PTR(of_event.device, found);
     /* Removed: what is left stays known and can be freed while the context lives. */
     CHECK_STATUS(warp_device_remove(found), WARP_SUCCESS);
     CHECK_STATUS(warp_pointer_get_info(left, &where), WARP_SUCCESS);
     CHECK_EQ_PTR(where.device, NULL);
     CHECK_EQ_U64(where.is_owned, 1);
     CHECK_EQ_U64(where.is_lost, 0);
+    CHECK_STATUS(warp_stream_get_info(stream, &of_stream), WARP_SUCCESS);
+    CHECK_EQ_PTR(of_stream.device, NULL);
+    CHECK_STATUS(warp_event_get_info(event, &of_event), WARP_SUCCESS);
+    CHECK_EQ_PTR(of_event.device, NULL);
+    CHECK_STATUS(warp_event_release(event), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
     CHECK_STATUS(warp_free(left), WARP_SUCCESS);
     CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("default"), 0);
     CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pool"), 0);
