@@ -60,6 +60,11 @@ impl Status {
         Status::DriverError,
         Status::Internal,
     ];
+
+    /// The status that has the number.
+    pub fn of(number: i32) -> Option<Status> {
+        Status::ALL.into_iter().find(|status| *status as i32 == number)
+    }
 }
 
 /// A failure on its way up. Made only when something failed, so it may allocate.

@@ -7,6 +7,7 @@
 //! - `ffi`: the C face, one file a chapter of the header.
 //! - `access`: whether code on a device may touch some memory, and what a kernel is given.
 //! - `array`: items of a type in memory that views share. `copy`: filling and copying any ranges of bytes.
+//! - `allocator`: allocators as objects, ours, other code's, and those that stand on others.
 //! - `alloc`: raw memory, who serves it and how it is given back. `ledger`: every live block by its address.
 //! - `pool`: memory pools, and which one a device allocates from.
 //! - `capture`: work that is recorded, and the graph that owns what was allocated meanwhile. `graph`: launching it.
@@ -15,6 +16,7 @@
 //! - `device`: the CPU, the GPUs and their contexts. `report`: what was found at the start.
 //! - `scope`: what a thread changes until it puts it back.
 //! - `driver`: the only room that knows CUDA.
+//! - `kind`: kinds of memory and the rules for them. `tag`: names of what is allocated.
 //!
 //! What all of them stand on: `runtime` the life of the library in a process, `handle` what callers name objects
 //! by, `thread` what each thread keeps for it, `fork` what a forked child needs, `boundary` the way out to
@@ -22,6 +24,7 @@
 
 mod access;
 mod alloc;
+mod allocator;
 mod array;
 mod boundary;
 mod capture;
@@ -35,6 +38,7 @@ pub mod ffi;
 mod fork;
 mod graph;
 mod handle;
+mod kind;
 pub mod ledger;
 mod log;
 mod peer;
@@ -43,4 +47,5 @@ mod report;
 mod runtime;
 mod scope;
 mod stream;
+mod tag;
 mod thread;

@@ -11,13 +11,13 @@ use std::sync::atomic::{
 };
 
 /// As many objects as the nested calls of one thread can be inside of.
-const PLACES: usize = 32;
+const PLACES: usize = 64;
 const COUNTS: usize = 32;
 
 #[repr(C, align(128))]
 pub struct Record {
     /// Which places are taken. Read and written by the thread itself only.
-    taken: AtomicU32,
+    taken: AtomicU64,
     taken_by_thread: AtomicBool,
     /// The kernel's number of its thread if that was ending already when it took the record, else 0: then nobody may
     /// be told when the thread is gone.
@@ -85,7 +85,7 @@ impl Record {
 
     /// Whether a call of this thread is inside of the slot's object.
     pub fn is_inside(&self, slot: usize) -> bool {
-        self.inside.iter().any(|inside| inside.load(Ordering::Relaxed) == slot)
+        self.inside.iter().any(|inside| inside.load(Ordering::Acquire) == slot)
     }
 
     /// Takes a hold on `slot` that this thread gave back before. For a thread that is inside of the slot's object.
@@ -211,7 +211,7 @@ fn make() -> &'static Record {
     let record: &'static Record = Box::leak(Box::new(Record {
         number: NEXT.fetch_add(1, Ordering::Relaxed),
         inside: [const { AtomicUsize::new(0) }; PLACES],
-        taken: AtomicU32::new(0),
+        taken: AtomicU64::new(0),
         counts: Default::default(),
         spares: Default::default(),
         taken_by_thread: AtomicBool::new(true),
@@ -318,7 +318,14 @@ impl Place {
 #[cold]
 pub fn anyone_inside(slot: usize) -> bool {
     heavy_fence();
-    all().any(|record| record.inside.iter().any(|inside| inside.load(Ordering::Acquire) == slot))
+    all().any(|record| record.is_inside(slot))
+}
+
+/// As `anyone_inside`, of threads beside the one whose record this is.
+#[cold]
+pub fn anyone_else_inside(own: &'static Record, slot: usize) -> bool {
+    heavy_fence();
+    all().filter(|record| !std::ptr::eq(*record, own)).any(|record| record.is_inside(slot))
 }
 
 /// Takes from all threads the holds on `slot` that they keep for later. To be asked when nobody is inside of its

@@ -22,18 +22,21 @@ const BELOW_DRIVER: &[&str] = &["driver", "error", "config", "log"];
 /// The concepts, each behind those that it may name beside what all stand on: no two can need each other.
 const CONCEPTS: &[(&str, &[&str])] = &[
     ("ledger", &[]),
+    ("kind", &["ledger"]),
+    ("tag", &[]),
     ("device", &["driver"]),
     ("pool", &["device", "driver"]),
     ("stream", &["device", "driver"]),
     ("peer", &["device", "driver", "pool", "stream"]),
     ("capture", &["device", "driver", "peer", "stream"]),
-    ("alloc", &["capture", "device", "driver", "ledger", "pool", "stream"]),
+    ("allocator", &["device", "driver", "kind", "ledger", "stream", "tag"]),
+    ("alloc", &["allocator", "capture", "device", "driver", "kind", "ledger", "pool", "stream", "tag"]),
     ("event", &["capture", "device", "driver", "stream"]),
     ("copy", &["alloc", "capture", "device", "driver", "stream"]),
     ("graph", &["alloc", "capture", "device", "driver", "stream"]),
     ("array", &["alloc", "capture", "copy", "device", "driver", "stream"]),
     ("access", &["alloc", "array", "capture", "device", "driver", "peer", "pool"]),
-    ("scope", &["device", "peer", "stream"]),
+    ("scope", &["allocator", "device", "peer", "stream"]),
     ("report", &["device", "driver", "peer"]),
 ];
 

@@ -1,6 +1,6 @@
 //! What an address is: from the ledger when the block is ours, else from the driver.
 
-use super::{Kind, LEDGER, Rule, owner_of, tag};
+use super::{Kind, LEDGER, Rule, owner_of};
 use crate::device::{self, Device};
 use crate::driver::{MemoryClass, RawPool};
 use crate::error::Result;
@@ -61,7 +61,7 @@ fn owned(record: &Record) -> PointerInfo {
         pool: None,
         owned: true,
         lost: owner.is_some_and(Device::is_lost),
-        tag: if record.tag() == 0 { None } else { tag::tag_name(record.tag()) },
+        tag: if record.tag() == 0 { None } else { crate::tag::tag_name(record.tag()) },
     }
 }
 

@@ -7,15 +7,15 @@ mod parked;
 mod reached;
 mod shortage;
 mod statistics;
-mod tag;
 mod uses;
 
+pub use crate::kind::{Kind, Rule};
+pub use crate::tag::intern;
 pub use describe::{PointerInfo, describe, was_freed};
 pub use free::{FreeOptions, free};
 pub use parked::{look_at_all, poll};
 pub use shortage::make_room;
 pub use statistics::{reset_peak, statistics};
-pub use tag::intern;
 pub use uses::{record_use, record_use_by, record_use_of};
 
 use crate::capture::{self, Graph};
@@ -31,99 +31,6 @@ use crate::thread;
 
 /// Every live block of the process. Never dropped.
 static LEDGER: Ledger = Ledger::new();
-
-/// Where a block's memory comes from. The numbers are part of the ABI and fixed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Kind {
-    Unknown = 0,
-    Host = 1,
-    Pinned = 2,
-    CudaDevice = 3,
-    CudaMempool = 4,
-    CudaManaged = 5,
-}
-
-impl Kind {
-    pub const ALL: [Kind; 6] =
-        [Kind::Unknown, Kind::Host, Kind::Pinned, Kind::CudaDevice, Kind::CudaMempool, Kind::CudaManaged];
-
-    pub fn of(number: i32) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| *kind as i32 == number)
-    }
-
-    fn of_record(record: &Record) -> Kind {
-        Kind::of(i32::from(record.kind())).unwrap_or(Kind::Unknown)
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Unknown => "UNKNOWN",
-            Kind::Host => "HOST",
-            Kind::Pinned => "PINNED",
-            Kind::CudaDevice => "CUDA_DEVICE",
-            Kind::CudaMempool => "CUDA_MEMPOOL",
-            Kind::CudaManaged => "CUDA_MANAGED",
-        }
-    }
-
-    /// Whether the CPU may touch it without asking anybody.
-    pub fn is_host(self) -> bool {
-        matches!(self, Kind::Host | Kind::Pinned)
-    }
-}
-
-/// The rule that governs who may touch a block. The numbers are part of the ABI.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Rule {
-    Unknown = 0,
-    Pageable = 1,
-    Pinned = 2,
-    Peer = 3,
-    Pool = 4,
-    Mapping = 5,
-    GraphFixed = 6,
-    Managed = 7,
-}
-
-impl Rule {
-    pub const ALL: [Rule; 8] = [
-        Rule::Unknown,
-        Rule::Pageable,
-        Rule::Pinned,
-        Rule::Peer,
-        Rule::Pool,
-        Rule::Mapping,
-        Rule::GraphFixed,
-        Rule::Managed,
-    ];
-
-    /// What governs memory of a kind that we made.
-    pub fn of_kind(kind: Kind) -> Rule {
-        match kind {
-            Kind::Unknown => Rule::Unknown,
-            Kind::Host => Rule::Pageable,
-            Kind::Pinned => Rule::Pinned,
-            Kind::CudaDevice => Rule::Peer,
-            Kind::CudaMempool => Rule::Pool,
-            Kind::CudaManaged => Rule::Managed,
-        }
-    }
-
-    /// By place, since pointer queries come through here: see the assertion below.
-    fn of_record(record: &Record) -> Rule {
-        Rule::ALL.get(usize::from(record.rule())).copied().unwrap_or(Rule::Unknown)
-    }
-}
-
-const _: () = {
-    let mut i = 0;
-    while i < Rule::ALL.len() {
-        assert!(Rule::ALL[i] as usize == i, "a rule stands at its number");
-        i += 1;
-    }
-};
 
 /// A record says that streams beside its own used the block.
 const USED_ELSEWHERE: u16 = 1;
@@ -444,5 +351,5 @@ pub fn born(base: u64) {
 pub unsafe fn mend_in_child() {
     LEDGER.after_fork_in_child();
     // SAFETY: the caller's promise.
-    unsafe { tag::mend_in_child() };
+    unsafe { crate::tag::mend_in_child() };
 }

@@ -1,7 +1,7 @@
 //! When memory runs out: wait a bounded time for what is about to come free, give back what pools keep, try
 //! once more, and else say what was asked, what there is and who has it.
 
-use super::{Kind, LEDGER, parked, tag};
+use super::{Kind, LEDGER, parked};
 use crate::device::Device;
 use crate::driver::{Driver, Failure};
 use crate::error::{Error, Result, error};
@@ -190,7 +190,7 @@ fn consumers(device: &Device) -> String {
         .iter()
         .take(3)
         .map(|((kind, number), (bytes, blocks))| {
-            let name = tag::tag_name(*number).map(|name| format!(" \"{}\"", name.to_string_lossy()));
+            let name = crate::tag::tag_name(*number).map(|name| format!(" \"{}\"", name.to_string_lossy()));
             format!("{bytes} bytes in {blocks} blocks of {}{}", kind.name(), name.unwrap_or_default())
         })
         .collect();

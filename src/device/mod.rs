@@ -73,7 +73,7 @@ impl Device {
     }
 
     /// What it has in common with the devices that took its place when contexts died.
-    fn lineage(&self) -> u16 {
+    pub fn lineage(&self) -> u16 {
         self.lineage
     }
 

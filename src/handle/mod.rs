@@ -21,10 +21,11 @@ pub enum Tag {
     Graph = 6,
     Mempool = 7,
     IndexedArray = 8,
+    Allocator = 9,
 }
 
 impl Tag {
-    const ALL: [Tag; 8] = [
+    const ALL: [Tag; 9] = [
         Tag::Device,
         Tag::Stream,
         Tag::Array,
@@ -33,6 +34,7 @@ impl Tag {
         Tag::Graph,
         Tag::Mempool,
         Tag::IndexedArray,
+        Tag::Allocator,
     ];
 
     fn name(self) -> &'static str {
@@ -43,6 +45,7 @@ impl Tag {
             Tag::Event => "event",
             Tag::Scope => "scope",
             Tag::Graph => "graph",
+            Tag::Allocator => "allocator",
             Tag::IndexedArray => "indexed array",
             Tag::Mempool => "memory pool",
         }

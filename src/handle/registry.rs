@@ -305,6 +305,18 @@ impl<T: Object> Registry<T> {
         }
     }
 
+    /// A hold on the object of a handle, closed or not, as long as anybody has one.
+    pub fn hold(&'static self, handle: Handle) -> Option<Hold<T>> {
+        let (index, generation) = decode(T::TAG, handle)?;
+        let slot = self.slot(index)?;
+        let more = |state| {
+            let is_there = state & HOLDS_MASK != 0 && generation_of(state) == generation;
+            is_there.then_some(state + HOLD)
+        };
+        slot.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
+        Some(Hold { registry: self, index })
+    }
+
     /// Changes the word of an object that the caller is inside of.
     pub fn set_word(&self, index: u32, word: u64) {
         if let Some(slot) = self.slot(index) {
@@ -410,9 +422,17 @@ impl<T: Object> Registry<T> {
 
     /// Makes every handle stale, and keeps the values until the holds that are given are dropped.
     pub fn close_all(&'static self) -> Vec<Hold<T>> {
+        self.close_all_but(|_| false)
+    }
+
+    /// As `close_all`, but for the objects that the predicate names.
+    pub fn close_all_but(&'static self, mut stays: impl FnMut(&T) -> bool) -> Vec<Hold<T>> {
         (0..self.next.load(Ordering::Acquire))
+            .filter(|index| {
+                self.try_enter(thread::mine(), *index, None).is_some_and(|object| !stays(&object))
+            })
             .filter_map(|index| self.try_close(index, None))
-            .map(|closed| Hold { registry: self, index: closed.hold() })
+            .map(|closed| closed.lasting_hold())
             .collect()
     }
 
@@ -433,6 +453,21 @@ pub struct Hold<T: Object> {
     index: u32,
 }
 
+impl<T: Object> Hold<T> {
+    /// The slot's number, the name of the hold.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+}
+
+impl<T: Object> Deref for Hold<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: the hold is this guard's.
+        unsafe { self.registry.held(self.index) }
+    }
+}
+
 impl<T: Object> Drop for Hold<T> {
     fn drop(&mut self) {
         // SAFETY: the hold is this guard's, and the guard is going.
@@ -448,6 +483,13 @@ pub struct Entered<T: Object> {
 }
 
 impl<T: Object> Entered<T> {
+    /// A hold that gives itself back.
+    pub fn lasting_hold(&self) -> Hold<T> {
+        // SAFETY: written when the value was put in; registries that values are put in live for ever.
+        let registry = unsafe { &*self.slot.registry.load(Ordering::Relaxed) };
+        Hold { registry, index: self.hold() }
+    }
+
     /// The slot's number, the name of a hold.
     #[inline]
     pub fn index(&self) -> u32 {

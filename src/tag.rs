@@ -52,7 +52,7 @@ pub fn tag_name(number: u32) -> Option<&'static CStr> {
 ///
 /// # Safety
 /// As `Lock::replace_in_child`.
-pub(super) unsafe fn mend_in_child() {
+pub unsafe fn mend_in_child() {
     let given = GIVEN.load(Ordering::Acquire) as u32;
     let numbers = (1..=given).filter_map(|number| Some((tag_name(number)?, number))).collect();
     // SAFETY: the caller's promise.

@@ -1,0 +1,216 @@
+//! Which allocator serves the default requests for a GPU: what the thread's scopes say, else what was installed for the device,
+//! else for all.
+
+use super::{ALLOCATORS, Allocator};
+use crate::device::{self, Device, PerDevice};
+use crate::error::{Result, fail};
+use crate::fork::Lock;
+use crate::handle::{Entered, Handle};
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What was chosen for a device.
+#[derive(Default)]
+struct Choice {
+    /// Whether it has one of its own; else it follows what was chosen for all.
+    is_own: AtomicBool,
+    /// The allocator, 0 for the built-in one.
+    handle: AtomicU64,
+}
+
+/// By the first device of a lineage: what takes the place of a lost one is served as it was.
+static CHOICES: PerDevice<Choice> = PerDevice::new();
+static FOR_ALL: AtomicU64 = AtomicU64::new(0);
+/// Whether anything was ever installed or any scope opened. Most programs do not, and pay for neither.
+static EVER: AtomicBool = AtomicBool::new(false);
+/// Held while something is chosen; readers do not ask.
+static CHOOSING: Lock<()> = Lock::new(());
+
+/// As many devices as one thread can overlay: each entry stands for an open scope, of which there are no more.
+const OVERLAYS: usize = 64;
+
+thread_local! {
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+    /// A device by its lineage, and the allocator; plain numbers, so that nothing runs when a thread ends.
+    static THREAD: RefCell<[(u16, Handle); OVERLAYS]> = const { RefCell::new([(0, 0); OVERLAYS]) };
+}
+
+fn choice_of(device: &Device) -> Option<&'static Choice> {
+    CHOICES.get(device::at(device.lineage())?)
+}
+
+/// What was chosen, 0 for the built-in one.
+fn chosen(device: &Device) -> Handle {
+    while let Some(choice) = choice_of(device).filter(|choice| choice.is_own.load(Ordering::Acquire)) {
+        let handle = choice.handle.load(Ordering::Acquire);
+        // Else it was just given up for what is chosen for all.
+        if choice.is_own.load(Ordering::Acquire) {
+            return handle;
+        }
+    }
+    FOR_ALL.load(Ordering::Acquire)
+}
+
+/// The allocator that serves default requests of the calling thread for the device; `None` for the built-in one.
+#[inline]
+pub fn effective(device: &Device) -> Option<Entered<Allocator>> {
+    if EVER.load(Ordering::Relaxed) { find(device) } else { None }
+}
+
+fn find(device: &Device) -> Option<Entered<Allocator>> {
+    if !device.is_cuda() {
+        return None;
+    }
+    if let Some(handle) = thread_override(device) {
+        return enter(handle);
+    }
+    loop {
+        let handle = chosen(device);
+        match enter(handle) {
+            // Another one was chosen just now, and this one let go of.
+            None if handle != chosen(device) => {}
+            found => return found,
+        }
+    }
+}
+
+fn enter(handle: Handle) -> Option<Entered<Allocator>> {
+    if handle == 0 { None } else { ALLOCATORS.enter(handle).ok() }
+}
+
+/// The handle of what serves default requests of the calling thread, 0 for the built-in one.
+pub fn installed(device: &Device) -> Handle {
+    effective(device).map_or(0, |allocator| super::handle_of(allocator.index()))
+}
+
+/// What the calling thread's scopes say for the device, if they do.
+pub fn thread_override(device: &Device) -> Option<Handle> {
+    let count = COUNT.get();
+    if count == 0 {
+        return None;
+    }
+    THREAD.with_borrow(|own| {
+        own[..count].iter().find(|(index, _)| *index == device.lineage()).map(|(_, handle)| *handle)
+    })
+}
+
+/// Has the calling thread find that allocator, 0 for the built-in one, or what was installed. Done by scopes alone, which have a
+/// reference.
+pub fn override_for_thread(device: &Device, handle: Option<Handle>) {
+    EVER.store(true, Ordering::Relaxed);
+    let count = COUNT.get();
+    THREAD.with_borrow_mut(|own| {
+        let known = own[..count].iter().position(|(index, _)| *index == device.lineage());
+        match (known, handle) {
+            (Some(at), Some(handle)) => own[at].1 = handle,
+            (Some(at), None) => {
+                own[at] = own[count - 1];
+                COUNT.set(count - 1);
+            }
+            (None, Some(handle)) if count < OVERLAYS => {
+                own[count] = (device.lineage(), handle);
+                COUNT.set(count + 1);
+            }
+            (None, _) => {}
+        }
+    });
+}
+
+/// An error unless the allocator can serve a GPU's default requests.
+fn require_for_gpus(allocator: &Allocator) -> Result<()> {
+    if allocator.traits().host {
+        fail!(
+            InvalidArgument,
+            "{} makes host memory and cannot serve GPUs; name it in the options of an allocation on \"cpu\"",
+            allocator.title()
+        );
+    }
+    Ok(())
+}
+
+/// A reference to what is to be installed, for whoever it is installed for.
+pub(super) fn refer_to(handle: Handle) -> Result<()> {
+    if handle == 0 {
+        return Ok(());
+    }
+    let allocator = ALLOCATORS.enter(handle)?;
+    require_for_gpus(&allocator)?;
+    drop(allocator);
+    super::retain(handle)
+}
+
+/// Gives a reference back, where no lock is held: with the last one callbacks may be called.
+pub(super) fn unrefer_to(handle: Handle) {
+    if handle != 0 {
+        // A shutdown may have made it stale, and has its reference.
+        let _ = super::release(handle);
+    }
+}
+
+/// Installs an allocator for one GPU, 0 for the built-in one.
+pub fn install(device: &'static Device, handle: Handle) -> Result<()> {
+    if !device.is_cuda() {
+        fail!(
+            InvalidArgument,
+            "an allocator is installed for CUDA devices, and \"{}\" is the CPU; name it in the options of an allocation there",
+            device.alias()
+        );
+    }
+    refer_to(handle)?;
+    EVER.store(true, Ordering::Relaxed);
+    let first = device::at(device.lineage()).unwrap_or(device);
+    let choice = CHOICES.get_or_make(first, Choice::default);
+    let before = {
+        let _alone = CHOOSING.write();
+        let before = choice.handle.swap(handle, Ordering::AcqRel);
+        choice.is_own.store(true, Ordering::Release);
+        before
+    };
+    unrefer_to(before);
+    Ok(())
+}
+
+/// Installs an allocator for every GPU there is and will be, 0 for the built-in ones.
+pub fn install_for_all(handle: Handle) -> Result<()> {
+    if handle != 0 && device::cuda_count() == 0 {
+        refer_to(handle)?;
+        unrefer_to(handle);
+        fail!(
+            NoSuchDevice,
+            "there is no GPU to install an allocator for: {}; NULL is always fine",
+            crate::runtime::reason()
+        );
+    }
+    refer_to(handle)?;
+    EVER.store(true, Ordering::Relaxed);
+    let before = {
+        let _alone = CHOOSING.write();
+        let mut before = vec![FOR_ALL.swap(handle, Ordering::AcqRel)];
+        for choice in device::ever_made().filter_map(|device| CHOICES.get(device)) {
+            choice.is_own.store(false, Ordering::Release);
+            before.push(choice.handle.swap(0, Ordering::AcqRel));
+        }
+        before
+    };
+    before.into_iter().for_each(unrefer_to);
+    Ok(())
+}
+
+/// At shutdown: the built-in ones serve again. The allocators' references go with them.
+pub(super) fn reset() {
+    let _alone = CHOOSING.write();
+    FOR_ALL.store(0, Ordering::Release);
+    for choice in device::ever_made().filter_map(|device| CHOICES.get(device)) {
+        choice.is_own.store(false, Ordering::Release);
+        choice.handle.store(0, Ordering::Release);
+    }
+}
+
+/// After a fork, in the child: what the parent's allocators made is the parent's.
+///
+/// # Safety
+/// As `Lock::replace_in_child`.
+pub(super) unsafe fn mend_in_child() {
+    // SAFETY: the caller's promise.
+    unsafe { CHOOSING.replace_in_child(()) };
+}

@@ -1,0 +1,137 @@
+//! What every allocator can do, whoever made it: get memory, take it back, and say what it is like.
+#![forbid(unsafe_code)]
+
+use super::Allocator;
+use crate::device::Device;
+use crate::error::Result;
+use crate::handle::{Entered, Hold};
+use crate::kind::Kind;
+use crate::stream::Stream;
+use std::any::Any;
+
+/// What is asked of an allocator. The same for an allocation and for the deallocation of what came of it.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    pub device: &'static Device,
+    /// Bytes, never 0.
+    pub size: u64,
+    /// A power of two.
+    pub alignment: u64,
+    /// The stream that the memory belongs to; `None` on the CPU, and where it is gone by now.
+    pub stream: Option<&'a Entered<Stream>>,
+    /// The number of its tag, 0 for none.
+    pub tag: u32,
+    /// Bits of `flags`.
+    pub flags: u32,
+}
+
+/// What a request says beside its numbers. Part of the ABI.
+pub mod flags {
+    /// The stream is being captured: what is put on it becomes part of a graph.
+    pub const IN_CAPTURE: u32 = 1;
+    /// It was asked before, and the allocator was out of memory.
+    pub const RETRY: u32 = 2;
+    /// No work uses the memory any more, and the stream may be gone.
+    pub const IDLE: u32 = 4;
+    /// The context that the memory was made in is gone, and with it all but a pool's memory.
+    pub const DEVICE_LOST: u32 = 8;
+    /// All that a caller may set.
+    pub const ALL: u32 = IN_CAPTURE | RETRY | IDLE | DEVICE_LOST;
+}
+
+/// What an allocator is like. Of one that stands on others: what all of them are like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Traits {
+    /// It makes host memory, for the CPU; else memory for GPUs.
+    pub host: bool,
+    /// It may serve a stream that is being captured.
+    pub captures: bool,
+    /// It takes memory back while work of the stream that it belongs to still uses it.
+    pub ordered: bool,
+    /// The kind of what it makes, where it says so.
+    pub kind: Option<Kind>,
+}
+
+impl Traits {
+    /// Those of an allocator that hands out what either of two makes.
+    pub fn and(self, other: Traits) -> Traits {
+        Traits {
+            host: self.host && other.host,
+            captures: self.captures && other.captures,
+            ordered: self.ordered && other.ordered,
+            kind: self.kind.filter(|kind| other.kind == Some(*kind)),
+        }
+    }
+}
+
+/// What an allocator tells of itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Statistics {
+    pub live_bytes: u64,
+    pub peak_bytes: u64,
+    pub live_blocks: u64,
+    pub peak_blocks: u64,
+    /// Bytes and blocks since the start, and requests that came to nothing.
+    pub total_bytes: u64,
+    pub total_blocks: u64,
+    pub failures: u64,
+    /// Bytes that it has from below, live or not; 0 where it does not know.
+    pub reserved_bytes: u64,
+}
+
+/// An allocator as others see it. Called from any thread, with no lock of the library held; may be called again while a
+/// call is in it.
+pub trait Source: Send + Sync {
+    /// What sort it is, such as "limit".
+    fn sort(&self) -> &'static str;
+
+    fn traits(&self) -> Traits;
+
+    /// The first address of `request.size` bytes, never 0.
+    fn allocate(&self, request: &Request<'_>) -> Result<u64>;
+
+    /// Takes back what `allocate` gave. The memory is not the caller's any more, whatever this returns.
+    fn deallocate(&self, address: u64, request: &Request<'_>) -> Result<()>;
+
+    /// Gives memory that it keeps back to where it came from, and says how many bytes. `request.size` is what is needed, 0 for
+    /// all there is.
+    fn trim(&self, request: &Request<'_>) -> Result<u64>;
+
+    /// Notes that work on `request.stream` uses the memory, so that its deallocation comes after that work. False when the
+    /// allocator cannot do that, and whoever asks has to wait for the work.
+    fn record_stream(&self, _address: u64, _request: &Request<'_>) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Its own account, `None` when it keeps none.
+    fn statistics(&self) -> Result<Option<Statistics>> {
+        Ok(None)
+    }
+
+    /// The built-in allocator of that kind.
+    fn builtin(&self) -> Option<Kind> {
+        None
+    }
+
+    /// Callbacks of other code are not called any more, also not those below.
+    fn stop(&self) {}
+
+    /// For what one sort alone can do.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// The allocator that another one stands on. It lives as long.
+pub struct Upstream(Hold<Allocator>);
+
+impl Upstream {
+    pub fn of(allocator: &Entered<Allocator>) -> Upstream {
+        Upstream(allocator.lasting_hold())
+    }
+}
+
+impl std::ops::Deref for Upstream {
+    type Target = Allocator;
+    fn deref(&self) -> &Allocator {
+        &self.0
+    }
+}
