@@ -45,6 +45,7 @@ extern "C" {
 #endif
 
 /* Types that are named before the chapter that describes them. */
+typedef struct warp_allocator warp_allocator;
 typedef struct warp_graph warp_graph;
 
 /* ================================================================================================
@@ -207,7 +208,8 @@ warp_status warp_init(const warp_init_options *options, uint8_t *out_options_ign
 /**
  * Ends what a warp_init() began. With the last one all handles become stale and nothing new can be made. Arrays
  * that were not released are released now: their memory is freed, their deleters are called, on this thread. Blocks
- * of warp_alloc() that are still live stay valid and can be freed.
+ * of warp_alloc() that are still live stay valid and can be freed. Allocators lose all their references; those with blocks that
+ * live are named in messages (a warning each) and live on until the last of them is freed.
  *
  * @return WARP_SUCCESS, also for one call too many; WARP_ERROR_NOT_INITIALIZED if there never was a warp_init().
  */
@@ -1218,6 +1220,11 @@ typedef struct warp_alloc_options {
      * allocates from.
      */
     warp_mempool *mempool;
+    /**
+     * The allocator that serves it, for that sort of device; NULL for what serves the device. With a kind only if it is the
+     * allocator's.
+     */
+    warp_allocator *allocator;
 } warp_alloc_options;
 
 /** What is known of a block that is freed: a mistake is found before anything is freed. */
@@ -1265,6 +1272,8 @@ typedef struct warp_pointer_info {
     uint8_t is_owned;
     /** Did the context that it was allocated in die? Then only a free is left to do. */
     uint8_t is_lost;
+    /** The allocator that made it, where that was not a built-in one; else NULL. */
+    warp_allocator *allocator;
 } warp_pointer_info;
 
 /**
@@ -1423,6 +1432,385 @@ warp_status warp_statistics_get(const warp_device *device, warp_memory_kind kind
  * @param device  the device; NULL for the default.
  */
 warp_status warp_statistics_reset_peak(warp_device *device);
+
+/* ================================================================================================
+ * Allocators
+ *
+ * An allocator is who gets memory and takes it back: a built-in one, one of the caller's callbacks, or one that stands on
+ * others (see the chapter after this). It is installed for GPUs, named for one block in the options of an allocation, or asked
+ * directly.
+ *
+ * Who serves an allocation, in this order: the allocator of its options; the built-in one of the kind, or the pool, of its
+ * options; the innermost allocator scope of the thread for the device; the allocator installed for the device, else for all;
+ * the pool, if pools are switched on; plain device memory. Scopes and installed allocators serve requests on GPUs that name
+ * nothing: raw memory, arrays, copies that need room. Each block goes back to the allocator that made it, whatever is
+ * installed by then.
+ *
+ * Lifetime. A handle is good as long as it has references: the caller's from its creation, one for each device that the
+ * allocator is installed for, one for each open scope. The allocator itself lives until its last block is freed; then `destroy`
+ * is called, once, with no lock held and never while the process exits.
+ *
+ * Callbacks are called by: allocations that the allocator serves, frees of its blocks (also by releasing arrays and graphs),
+ * the functions of this chapter, waits for a device, a stream or an event, another allocator's allocations and frees, memory
+ * running out on a GPU, and the last warp_shutdown(). By no other function, so a thread may hold a lock that a callback wants in
+ * all others. A block that was freed and that streams or graphs still use is given back by a later one of those calls. Inside of
+ * a callback every function may be called; an allocator that asks for memory that it serves itself fails when it is 10 deep.
+ *
+ * Around a callback for a GPU the device's context is current and the thread's capture mode relaxed, so that driver calls in it
+ * break no capture; after it the caller's context is current again, whatever the callback left. Callbacks must not throw,
+ * unwind or longjmp: that ends the process with a message.
+ *
+ * Memory that an allocator hands out is its own, or comes from warp_allocator_allocate(): a block of warp_alloc() is in use,
+ * and handing it out is a failure. WARP_ERROR_ALLOCATOR_FAILED tells of an allocator that failed, gave NULL, an address that is
+ * misaligned, in use, of another device, or unknown to the driver; nothing is lost: what can be given back to it is.
+ * ================================================================================================ */
+
+/** An allocator. Built-in ones are good as long as the process lives. */
+struct warp_allocator;
+
+/** In flags of a request: the stream is being captured, and what is put on it becomes part of a graph. */
+#define WARP_ALLOC_REQUEST_IN_CAPTURE 1u
+/** In flags of a request: asked once more, after the allocator was out of memory and was trimmed. */
+#define WARP_ALLOC_REQUEST_RETRY 2u
+/** In flags of a deallocation: no work uses the memory any more. There is no stream then; it may be gone. */
+#define WARP_ALLOC_REQUEST_IDLE 4u
+
+/**
+ * In flags of a deallocation: the context that the memory was made in is gone, and with it all but a pool's memory. No
+ * context is current. The allocator only forgets the block, or passes it on to the allocator below.
+ */
+#define WARP_ALLOC_REQUEST_DEVICE_LOST 8u
+
+/**
+ * What is asked of an allocator: the same in an allocation and in the deallocation of what came of it, but for flags and the
+ * stream. Good during the call. A callback passes it on as it is to the allocator below.
+ */
+typedef struct warp_alloc_request {
+    /** sizeof(warp_alloc_request) of who fills it in. */
+    size_t struct_size;
+    /** Bytes. Never 0 in a callback. */
+    uint64_t size;
+    /**
+     * What the address must be a multiple of, a power of two: in a callback at least 256 for GPUs, 64 for the CPU. For
+     * warp_allocator_allocate() 0 is the kind's own.
+     */
+    uint64_t alignment;
+    /**
+     * The device that the memory is for. NULL in warp_allocator_allocate() is that of the current context, or the CPU for an
+     * allocator of host memory; NULL in a callback is a device that is no longer in the table.
+     */
+    warp_device *device;
+    /**
+     * The stream that the memory belongs to; NULL in a callback for the CPU, and when it is gone. NULL in
+     * warp_allocator_allocate() is the device's current one. In a deallocation, one that the memory is used on.
+     */
+    warp_stream *stream;
+    /** The CUcontext of the device; NULL for the CPU. Set by the library. */
+    void *native_context;
+    /** The CUstream, where there is a stream. Set by the library. */
+    void *native_stream;
+    /** Id of the stream; 0 without one. Set by the library. */
+    uint64_t stream_id;
+    /** The block's tag; NULL for none. */
+    const char *tag;
+    /** The GPU's number, -1 for the CPU. Set by the library. */
+    int32_t ordinal;
+    /** The kind that the allocator says it makes. Set by the library. */
+    warp_memory_kind kind;
+    /** WARP_ALLOC_REQUEST_… bits. Set by the library. */
+    uint32_t flags;
+    /** 0. */
+    uint32_t reserved;
+} warp_alloc_request;
+
+/** An account of an allocator's own. What it does not count is 0. */
+typedef struct warp_allocator_statistics {
+    /** sizeof(warp_allocator_statistics) of who fills it in. */
+    size_t struct_size;
+    /** Bytes that are out. */
+    uint64_t live_bytes;
+    /** The most that live_bytes was. */
+    uint64_t peak_bytes;
+    /** Blocks that are out. */
+    uint64_t live_blocks;
+    /** The most that live_blocks was. */
+    uint64_t peak_blocks;
+    /** Bytes of all allocations so far. */
+    uint64_t total_bytes;
+    /** How many there were. */
+    uint64_t total_blocks;
+    /** Allocations that failed. */
+    uint64_t failures;
+    /** Bytes that the allocator has from below, out or not. */
+    uint64_t reserved_bytes;
+} warp_allocator_statistics;
+
+/**
+ * In flags of a vtable: deallocate may be called while work on the block's own stream still uses the memory, and the allocator
+ * orders its next use after that; allocate and deallocate may be called on a stream that is captured. Without it deallocate is
+ * called when all work that uses the memory is done, and the allocator serves no captures.
+ */
+#define WARP_ALLOCATOR_STREAM_ORDERED 1u
+
+/**
+ * In flags of a vtable: the callbacks make a context current themselves where they need one, leave the caller's as it was, and
+ * break no capture. Nothing is put around them.
+ */
+#define WARP_ALLOCATOR_MANAGES_CONTEXT 2u
+
+/** In flags of a vtable: makes host memory, for the CPU. */
+#define WARP_ALLOCATOR_HOST_MEMORY 4u
+
+/**
+ * Gets memory.
+ *
+ * @param user  as given to warp_allocator_create().
+ * @param request  what is asked.
+ * @param out  where the address goes; NULL before the call.
+ * @return WARP_SUCCESS; WARP_ERROR_OUT_OF_MEMORY to be trimmed and asked once more; any other number is a failure. NULL is a
+ *     failure whatever is returned.
+ */
+typedef warp_status (*warp_allocator_allocate_callback)(void *user,
+                                                        const warp_alloc_request *request,
+                                                        void **out);
+
+/**
+ * Takes memory back. It is not given a second time, whatever is returned; a failure is told to whoever frees, and counted.
+ */
+typedef warp_status (*warp_allocator_deallocate_callback)(void *user,
+                                                          void *ptr,
+                                                          const warp_alloc_request *request);
+
+/** The last call, when no block of the allocator lives and nothing refers to it. */
+typedef void (*warp_allocator_destroy_callback)(void *user);
+
+/**
+ * Gives unused memory back to where it came from.
+ *
+ * @param request  the allocation that is out of memory; its size 0 asks for all there is.
+ * @param out_freed  how many bytes were given back; 0 before the call.
+ */
+typedef warp_status (*warp_allocator_trim_callback)(void *user,
+                                                    const warp_alloc_request *request,
+                                                    uint64_t *out_freed);
+
+/** Fills in the allocator's own account; struct_size is set, all else 0 before the call. */
+typedef warp_status (*warp_allocator_get_statistics_callback)(void *user,
+                                                              warp_allocator_statistics *out);
+
+/**
+ * Notes that work on request's stream uses the block, so that its next use comes after that. For stream-ordered allocators;
+ * without it the library waits for other streams before it deallocates.
+ */
+typedef warp_status (*warp_allocator_record_stream_callback)(void *user,
+                                                             void *ptr,
+                                                             const warp_alloc_request *request);
+
+/**
+ * The callbacks of an allocator, copied when it is created. What is NULL is not offered. Called on any thread, on several at once.
+ */
+typedef struct warp_allocator_vtable {
+    /** sizeof(warp_allocator_vtable), set by the caller. */
+    size_t struct_size;
+    /** For messages and lists; copied. NULL for none. */
+    const char *name;
+    /**
+     * The kind of memory that it makes, which is believed. 0 when it may be several kinds: then the driver is asked about each
+     * block.
+     */
+    warp_memory_kind kind;
+    /** WARP_ALLOCATOR_… bits. */
+    uint32_t flags;
+    /** Required. */
+    warp_allocator_allocate_callback allocate;
+    /** Required. */
+    warp_allocator_deallocate_callback deallocate;
+    /** Called once, at the end. */
+    warp_allocator_destroy_callback destroy;
+    /** Called before a request is made once more that was out of memory, and by warp_allocator_trim(). */
+    warp_allocator_trim_callback trim;
+    /** Called by warp_allocator_get_statistics(). */
+    warp_allocator_get_statistics_callback get_statistics;
+    /** Called before a deallocation, for each other stream that used the block. */
+    warp_allocator_record_stream_callback record_stream;
+} warp_allocator_vtable;
+
+/** What is known of an allocator. */
+typedef struct warp_allocator_info {
+    /** sizeof(warp_allocator_info), set by the caller. */
+    size_t struct_size;
+    /** The kind that it makes; 0 when that is not known before. */
+    warp_memory_kind kind;
+    /** The WARP_ALLOCATOR_… bits that hold for it. */
+    uint32_t flags;
+    /** How many references its handle has; 0 for a built-in one, which needs none. */
+    uint32_t references;
+    /** 0. */
+    uint32_t reserved;
+    /** Deallocations that it refused. */
+    uint64_t failed_deallocations;
+    /** Which sort it is: "built-in", "custom", or an adaptor's name such as "limit"; cut where it must be. */
+    char sort[32];
+    /** The name of its vtable, or of its kind; cut where it must be. */
+    char name[64];
+} warp_allocator_info;
+
+/**
+ * Makes an allocator of callbacks. Its memory goes nowhere yet: see warp_allocator_set_for_device() and `allocator` of
+ * warp_alloc_options.
+ *
+ * @param vtable  the callbacks; copied.
+ * @param user  passed to them. May be used until destroy was called.
+ * @param out  the allocator, with one reference, to be given back with warp_allocator_release().
+ * @return WARP_ERROR_INVALID_ARGUMENT for a vtable without allocate or deallocate, unknown flags or kinds, and a kind that is
+ *     not of the memory that the flags say; nothing is kept and destroy is not called.
+ */
+warp_status warp_allocator_create(const warp_allocator_vtable *vtable, void *user, warp_allocator **out);
+
+/**
+ * One more reference, to be given back with warp_allocator_release().
+ *
+ * @param allocator  an allocator; a built-in one needs no references, and NULL does nothing.
+ * @return WARP_ERROR_INVALID_HANDLE.
+ */
+warp_status warp_allocator_retain(warp_allocator *allocator);
+
+/**
+ * Gives a reference back. With the last one the handle becomes stale; the allocator is destroyed when its last block is freed, at
+ * once if there is none.
+ *
+ * @param allocator  an allocator; NULL, and a built-in one, do nothing.
+ * @return WARP_ERROR_INVALID_HANDLE, also after warp_shutdown(), which gives all references back.
+ */
+warp_status warp_allocator_release(warp_allocator *allocator);
+
+/**
+ * Has no callback of the allocator be called from now on, and waits for those that run on other threads: for code that is about
+ * to be unloaded, or an interpreter that ends. Allocations fail from then on; blocks can be freed, and the allocator does not get
+ * them back; it is not destroyed. Holds for the allocators below an adaptor as well.
+ *
+ * @param allocator  the allocator. A built-in one has no callbacks.
+ * @return WARP_ERROR_INVALID_HANDLE. Must not be called with a lock that a callback wants. Inside of a callback of the allocator
+ *     it does not wait for that one.
+ */
+warp_status warp_allocator_stop(warp_allocator *allocator);
+
+/**
+ * The built-in allocator of a kind, to name it, install it or build on it.
+ *
+ * @param kind  WARP_MEMORY_HOST or _PINNED for the CPU, _CUDA_DEVICE, _CUDA_MEMPOOL or _CUDA_MANAGED for every GPU that has such
+ *     memory.
+ * @param out  the allocator: the same each time, good as long as the process lives, with nothing to release.
+ * @return WARP_ERROR_INVALID_ARGUMENT for no kind. Also without a GPU.
+ */
+warp_status warp_allocator_get_builtin(warp_memory_kind kind, warp_allocator **out);
+
+/**
+ * What is known of an allocator.
+ *
+ * @param allocator  the allocator.
+ * @param out  filled as far as its struct_size goes.
+ */
+warp_status warp_allocator_get_info(const warp_allocator *allocator, warp_allocator_info *out);
+
+/**
+ * Counts what lives of an allocator, by a walk through all blocks: those of callers, and what it gave out directly. Of a built-in
+ * allocator only the latter; for its blocks see warp_statistics_get().
+ *
+ * @param allocator  the allocator.
+ * @param out_blocks  how many; may be NULL.
+ * @param out_bytes  their bytes, as they were asked for; may be NULL.
+ */
+warp_status warp_allocator_measure(const warp_allocator *allocator,
+                                   uint64_t *out_blocks,
+                                   uint64_t *out_bytes);
+
+/**
+ * An allocator's own account.
+ *
+ * @param allocator  one with a get_statistics callback, or a statistics adaptor.
+ * @param out  filled as far as its struct_size goes.
+ * @return WARP_ERROR_NOT_SUPPORTED for one that keeps no account; WARP_ERROR_ALLOCATOR_FAILED when its callback fails.
+ */
+warp_status warp_allocator_get_statistics(const warp_allocator *allocator, warp_allocator_statistics *out);
+
+/**
+ * Has an allocator give back what it keeps unused, as it is asked to before memory runs out, and get what it is owed.
+ *
+ * @param allocator  the allocator. A built-in one keeps nothing; for pools see warp_mempool_trim().
+ * @param device  the device whose memory is wanted; NULL for the default.
+ * @param out_freed  bytes that it says it gave back; may be NULL.
+ * @return WARP_ERROR_ALLOCATOR_FAILED when its callback fails.
+ */
+warp_status warp_allocator_trim(warp_allocator *allocator, warp_device *device, uint64_t *out_freed);
+
+/**
+ * Installs an allocator for one GPU: what is allocated there and names nothing comes from it, on every thread whose scopes do not
+ * say otherwise. What takes the GPU's place when its context dies is served by it too.
+ *
+ * @param device  the GPU; NULL for the default device.
+ * @param allocator  the allocator, which is referred to until another one takes its place; NULL for the built-in ones.
+ * @return WARP_ERROR_INVALID_ARGUMENT for the CPU, and for an allocator of host memory.
+ */
+warp_status warp_allocator_set_for_device(warp_device *device, warp_allocator *allocator);
+
+/**
+ * As warp_allocator_set_for_device() for every GPU, also those that join the table later. Takes the place of what was installed
+ * for single ones.
+ *
+ * @param allocator  the allocator; NULL for the built-in ones, which succeeds without a GPU as well.
+ * @return WARP_ERROR_NO_SUCH_DEVICE when there is no GPU.
+ */
+warp_status warp_allocator_set_for_all(warp_allocator *allocator);
+
+/**
+ * The allocator that serves what the calling thread allocates on a device and that names nothing.
+ *
+ * @param device  the device; NULL for the default.
+ * @param out  the allocator: that of the thread's scopes, else the installed one, else the built-in one by what is switched on.
+ *     Good as long as it is that; warp_allocator_retain() keeps it.
+ */
+warp_status warp_allocator_get_for_device(warp_device *device, warp_allocator **out);
+
+/**
+ * Has what the calling thread allocates on a GPU, and that names nothing, come from an allocator until the scope ends. What is
+ * installed meanwhile is seen when the scope ends.
+ *
+ * @param device  the GPU; NULL for the default device.
+ * @param allocator  the allocator, which is referred to until the scope ends; NULL for the built-in ones.
+ * @param out  the scope, to be ended with warp_scope_end().
+ * @return as warp_allocator_set_for_device(); WARP_ERROR_NOT_SUPPORTED when the thread has 64 scopes open.
+ */
+warp_status warp_scope_begin_allocator(warp_device *device, warp_allocator *allocator, warp_scope **out);
+
+/**
+ * Asks an allocator itself for memory: for allocators that build on another one, and for frameworks that keep their own account
+ * of what they have. What comes is not a block of the library: it is not found by warp_pointer_get_info() as one, is not in its
+ * counts, and goes back with warp_allocator_deallocate() and nothing else. Has the parameters of the callback, so that one
+ * allocator can pass on what it is asked.
+ *
+ * @param allocator  any allocator. It lives at least as long as the memory.
+ * @param request  size, alignment, device, stream and tag; the rest is not looked at.
+ * @param out  the first address; NULL for size 0, and nobody is asked.
+ * @return as warp_alloc_with(); WARP_ERROR_INVALID_ARGUMENT also when no device is named and no context of a device is current.
+ */
+warp_status warp_allocator_allocate(warp_allocator *allocator, const warp_alloc_request *request, void **out);
+
+/**
+ * Gives memory of warp_allocator_allocate() back to the allocator that made it. It is used again only after the work on its own
+ * stream, and on that of the request.
+ *
+ * @param allocator  the allocator; also a stale handle of one, as long as memory of it is out.
+ * @param ptr  the first address; NULL does nothing.
+ * @param request  size and alignment are checked where they are not 0; stream is one that the memory is used on. NULL checks
+ *     nothing.
+ * @return with nothing freed: WARP_ERROR_UNKNOWN_POINTER for what the allocator has not out directly,
+ *     WARP_ERROR_INTERIOR_POINTER, WARP_ERROR_DOUBLE_FREE, WARP_ERROR_SIZE_MISMATCH, WARP_ERROR_BAD_ALIGNMENT. With the memory
+ *     gone: WARP_ERROR_ALLOCATOR_FAILED. After the last warp_shutdown() too.
+ */
+warp_status warp_allocator_deallocate(warp_allocator *allocator,
+                                      void *ptr,
+                                      const warp_alloc_request *request);
 
 /* ================================================================================================
  * Peer access
@@ -1753,6 +2141,8 @@ typedef struct warp_array_options {
      * The pool that the memory comes from, as in warp_alloc_options; NULL for what the device allocates from.
      */
     warp_mempool *mempool;
+    /** The allocator that serves it, as `allocator` of warp_alloc_options. */
+    warp_allocator *allocator;
 } warp_array_options;
 
 /**

@@ -62,6 +62,11 @@ pub fn after<R>(locked: impl FnOnce() -> R) -> R {
     result
 }
 
+/// Whether this thread holds a lock of the library: then no other code is called.
+pub fn is_under_a_lock() -> bool {
+    !WAITING.get().is_null()
+}
+
 /// Registers the callback, or none. Returns when no call of the previous one is running any more.
 pub fn set(callback: Option<Callback>, user: *mut c_void, level: i32) -> Result<()> {
     if INSIDE.get() {

@@ -3,6 +3,7 @@
 //! A thread's scopes are a stack in the thread itself: plain numbers, so that nothing runs and nothing is left when a
 //! thread ends with scopes open. A scope's handle is a number that is never given twice.
 
+use crate::allocator;
 use crate::device::{self, Device};
 use crate::error::{Result, fail};
 use crate::handle::{self, Handle, Tag};
@@ -22,6 +23,8 @@ enum Before {
     Access,
     /// Whether the thread finds the pools of the device of that index on or off, if it has a say.
     Mempool(u16, Option<bool>),
+    /// Which allocator serves the thread on the device of that index, if it has a say; and the one that the scope refers to.
+    Allocator(u16, Option<Handle>, Handle),
 }
 
 #[derive(Clone, Copy)]
@@ -136,6 +139,17 @@ pub fn begin_mempool(device: &'static Device, enabled: bool) -> Result<Handle> {
     })
 }
 
+/// Has an allocator serve the calling thread on a GPU; 0 is the built-in ones.
+pub fn begin_allocator(device: &'static Device, allocator: Handle) -> Result<Handle> {
+    allocator::refer(device, allocator)?;
+    let before = Before::Allocator(device.index(), allocator::thread_override(device), allocator);
+    begin(before, || {
+        allocator::override_for_thread(device, Some(allocator));
+        Ok(())
+    })
+    .inspect_err(|_| allocator::unrefer(allocator))
+}
+
 /// Ends the scope that the calling thread opened last. Any other is an error and stays as it is.
 pub fn end(scope: Handle) -> Result<()> {
     let Some(number) = number_of(scope) else { return Err(handle::never(Tag::Scope, scope)) };
@@ -162,6 +176,13 @@ pub fn end(scope: Handle) -> Result<()> {
         }
         Before::Device(choice) => device::restore_choice(choice),
         Before::Access => return peer::end(number),
+        Before::Allocator(index, allocator, own) => {
+            if let Some(device) = device::at(index) {
+                allocator::override_for_thread(device, allocator);
+            }
+            // With the last reference callbacks may be called.
+            allocator::unrefer(own);
+        }
         Before::Mempool(index, enabled) => {
             if let Some(device) = device::at(index) {
                 device::override_mempool(device, enabled);

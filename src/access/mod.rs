@@ -10,7 +10,7 @@ mod rule;
 pub use launch::{Argument, Check, Mode, Report, Value, mend_in_child, mode, set_mode};
 pub use rule::{Access, Reason};
 
-use crate::alloc::{self, Block, Kind, Rule};
+use crate::alloc::{self, Block, Kind, PointerInfo, Rule};
 use crate::array::Array;
 use crate::array::indexed::IndexedArray;
 use crate::device::Device;
@@ -137,7 +137,7 @@ pub fn of_pointer(toucher: &'static Device, address: u64) -> Result<Finding> {
 
 /// Whether code on one device may touch what default requests on the other are served with.
 pub fn of_device(toucher: &'static Device, other: &'static Device) -> Result<bool> {
-    let rule = Rule::of_kind(alloc::kind_for(other, None, None)?);
+    let rule = Rule::of_kind(alloc::kind_of(other, &alloc::Request::default())?);
     let memory = memory(toucher, Some(other), rule);
     let answer = match rule::question(about(toucher), memory) {
         None => Answer::No,
@@ -155,12 +155,23 @@ fn of_block(toucher: &'static Device, block: &Block) -> Result<Finding> {
     if let Some(lost) = block.lost() {
         return Err(lost.lost_error());
     }
+    if block.is_made_elsewhere() {
+        return of_what_the_driver_says(toucher, block.base(), alloc::describe_by_driver(block.base()));
+    }
     let reason = judge(toucher, home, rule, Subject::Ours(block))?;
     Ok(Finding { reason, home, kind, rule })
 }
 
 fn of_foreign(toucher: &'static Device, address: u64) -> Result<Finding> {
-    let Some(info) = ask::unless_silent(alloc::describe(address))? else {
+    of_what_the_driver_says(toucher, address, alloc::describe(address))
+}
+
+fn of_what_the_driver_says(
+    toucher: &'static Device,
+    address: u64,
+    info: Result<PointerInfo>,
+) -> Result<Finding> {
+    let Some(info) = ask::unless_silent(info)? else {
         return Ok(Finding {
             reason: Reason::NoAnswer,
             ..Finding::empty(None, Kind::Unknown, Rule::Unknown)

@@ -3,15 +3,15 @@
 
 use super::uses::{Use, Uses};
 use super::{
-    HOLDS_STREAM, HOST_ALIGNMENT, Kind, LEDGER, NATURAL_ALIGNMENT, NOT_YET, OF_GRAPH, PADDED, PER_THREAD,
-    Rule, enter, forget_holds, parked, reached, shortage, statistics,
+    HOLDS_STREAM, HOST_ALIGNMENT, Kind, NATURAL_ALIGNMENT, NOT_YET, OF_GRAPH, PADDED, PER_THREAD, Rule,
+    enter, forget_holds, parked, reached, shortage, statistics,
 };
 use crate::capture::{self, Graph, Keep};
 use crate::device::{self, Device};
 use crate::driver::{Driver, Failure, MemoryClass};
 use crate::error::{Error, Result, error, fail};
 use crate::handle::Entered;
-use crate::ledger::{InsertError, Record};
+use crate::ledger::{Ledger, Record};
 use crate::pool::{self, Pool};
 use crate::runtime;
 use crate::stream::{self, Stream};
@@ -27,6 +27,8 @@ pub struct Order<'a> {
     pub stream: Option<&'a Entered<Stream>>,
     pub pool: Option<&'a pool::Entered>,
     pub tag: u32,
+    /// Where the block is entered.
+    pub ledger: &'a Ledger,
 }
 
 impl Order<'_> {
@@ -66,7 +68,7 @@ impl Order<'_> {
 
 /// The stream that a block belongs to: the one asked for, else the device's current one, kept in `current`.
 #[inline]
-fn stream_for<'a>(
+pub fn stream_for<'a>(
     asked: Option<&'a Entered<Stream>>,
     device: &'static Device,
     current: &'a mut Option<Entered<Stream>>,
@@ -165,7 +167,7 @@ pub fn mempool(order: Order<'_>) -> Result<u64> {
         .with_stream(held)
         .with_context(thread)
         .with_flags(flags | HOLDS_STREAM | per_thread);
-    settle(stream.thread(), record, || {
+    settle(order.ledger, stream.thread(), record, || {
         // SAFETY: the record was refused, so the hold is still this function's.
         let stream = unsafe { stream::held(held) };
         let _relaxed = driver.relax_capture();
@@ -240,19 +242,18 @@ fn in_capture(order: &Order<'_>, driver: &'static Driver, stream: &Entered<Strea
             Ok(allocated) => allocated,
             Err(error) => break Err(error),
         };
-        match LEDGER.insert_as(me.number(), &record) {
+        // A block whose capture was broken never came into being and is still the caller's to free, by an address that the
+        // driver has given out again: the free of the one would be that of the other.
+        if super::is_in_void_graph(record.base()) {
+            unusable.push((record, native));
+            continue;
+        }
+        match order.ledger.insert_as(me.number(), &record) {
             Ok(()) => {
-                statistics::count_alloc(me, &record);
+                statistics::count_alloc(order.ledger, me, &record);
                 break Ok(record.base());
             }
-            // A block whose capture was broken never came into being and is still the caller's to free, by an address that
-            // the driver has given out again: the free of the one would be that of the other.
-            Err(InsertError::Overlap(old))
-                if old.0.flags() & OF_GRAPH != 0 && capture::is_void(old.0.graph()) =>
-            {
-                unusable.push((record, native));
-            }
-            Err(_) => break settle(me, record, || give_back(&record, native)),
+            Err(_) => break settle(order.ledger, me, record, || give_back(&record, native)),
         }
     };
     unusable.iter().for_each(|(record, native)| give_back(record, *native));
@@ -345,7 +346,7 @@ fn context_memory(
         .with_stream(held)
         .with_context(thread)
         .with_flags(flags | HOLDS_STREAM | per_thread);
-    settle(stream.thread(), record, || {
+    settle(order.ledger, stream.thread(), record, || {
         let _ = driver.free_device(native);
         // SAFETY: the record was refused, so the hold is still this function's.
         unsafe { stream::release_hold(held) };
@@ -379,7 +380,7 @@ fn not_in_a_capture(stream: &Stream, kind: Kind) -> Error {
 
 /// A block on the calling thread's own default stream says so, and whose it is.
 #[inline]
-fn own_thread(stream: &Stream) -> (u16, u32) {
+pub fn own_thread(stream: &Stream) -> (u16, u32) {
     if stream.is_per_thread() { (PER_THREAD, stream::thread_mark()) } else { (0, 0) }
 }
 
@@ -415,7 +416,7 @@ pub fn pinned(order: Order<'_>) -> Result<u64> {
         .record(base, Kind::Pinned, NATURAL_ALIGNMENT)
         .with_context(u32::from(owner.index()))
         .with_flags(flags);
-    settle(thread::mine(), record, || {
+    settle(order.ledger, thread::mine(), record, || {
         let _ = driver.free_pinned(native);
     })
 }
@@ -458,7 +459,7 @@ pub fn host(order: Order<'_>) -> Result<u64> {
     }
     let base = out.expose_provenance() as u64;
     let record = order.record(base, Kind::Host, HOST_ALIGNMENT);
-    settle(thread::mine(), record, || free_host(base))
+    settle(order.ledger, thread::mine(), record, || free_host(base))
 }
 
 /// Gives host memory back.
@@ -469,10 +470,15 @@ pub fn free_host(base: u64) {
 
 /// Enters the block in the ledger and counts it, or gives the memory back.
 #[inline]
-fn settle(me: &'static thread::Record, record: Record, give_back: impl FnOnce()) -> Result<u64> {
-    match enter(me, &record) {
+fn settle(
+    ledger: &Ledger,
+    me: &'static thread::Record,
+    record: Record,
+    give_back: impl FnOnce(),
+) -> Result<u64> {
+    match enter(ledger, me, &record) {
         Ok(()) => {
-            statistics::count_alloc(me, &record);
+            statistics::count_alloc(ledger, me, &record);
             Ok(record.base())
         }
         Err(error) => {

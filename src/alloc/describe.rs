@@ -1,9 +1,10 @@
 //! What an address is: from the ledger when the block is ours, else from the driver.
 
-use super::{Kind, LEDGER, Rule, owner_of};
+use super::{Kind, LEDGER, Rule, custom, owner_of};
 use crate::device::{self, Device};
 use crate::driver::{MemoryClass, RawPool};
 use crate::error::Result;
+use crate::handle::Handle;
 use crate::ledger::Record;
 use crate::runtime;
 use crate::stream;
@@ -31,6 +32,8 @@ pub struct PointerInfo {
     /// Whether the context that it was made in died.
     pub lost: bool,
     pub tag: Option<&'static CStr>,
+    /// The allocator of other code that made the block; 0 for none.
+    pub allocator: Handle,
 }
 
 /// Describes the block that the address lies in.
@@ -39,7 +42,7 @@ pub fn describe(address: u64) -> Result<PointerInfo> {
     runtime::require_once_live()?;
     match LEDGER.find(address) {
         Some(record) => Ok(owned(&record)),
-        None => foreign(address),
+        None => describe_by_driver(address),
     }
 }
 
@@ -62,6 +65,7 @@ fn owned(record: &Record) -> PointerInfo {
         owned: true,
         lost: owner.is_some_and(Device::is_lost),
         tag: if record.tag() == 0 { None } else { crate::tag::tag_name(record.tag()) },
+        allocator: custom::handle_of(record),
     }
 }
 
@@ -79,10 +83,12 @@ const UNKNOWN: PointerInfo = PointerInfo {
     owned: false,
     lost: false,
     tag: None,
+    allocator: 0,
 };
 
+/// The same as the driver alone knows it.
 #[cold]
-fn foreign(address: u64) -> Result<PointerInfo> {
+pub fn describe_by_driver(address: u64) -> Result<PointerInfo> {
     // Without a driver an address can only be unknown; that is an answer and no failure.
     let Ok(driver) = runtime::driver() else { return Ok(UNKNOWN) };
     let mut facts = driver.pointer_facts(address).map_err(|f| driver.error(f))?;

@@ -3,33 +3,42 @@
 
 use super::uses::{self, Use, Uses};
 use super::{
-    HOLDS_STREAM, Kind, LEDGER, OF_GRAPH, PER_THREAD, USED_ELSEWHERE, builtin, forget_graph, forget_holds,
-    parked, reached, statistics,
+    HOLDS_STREAM, Kind, LEDGER, OF_GRAPH, PER_THREAD, USED_ELSEWHERE, builtin, custom, direct, forget_graph,
+    forget_holds, parked, reached, statistics,
 };
 use crate::capture::{self, Freed};
 use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::{Error, Result, Status, error, fail};
 use crate::handle::Entered;
-use crate::ledger::{Record, RemoveError};
+use crate::ledger::{Ledger, Record, RemoveError};
 use crate::runtime;
 use crate::stream::{self, Stream};
 use crate::thread;
 
 /// What the caller says of the block: checked where it is given.
-#[derive(Default)]
+#[derive(Default, Clone, Copy)]
 pub struct FreeOptions<'a> {
     pub size: Option<u64>,
     pub alignment: Option<u64>,
     /// For a block that only the caller knows: in whose context it was made, since once that is gone the address may be
     /// that of another block. When the driver refuses such a block, later calls offer it again, and the free succeeds.
     pub home: Option<&'static Device>,
+    /// What kind it must be of.
+    pub kind: Option<Kind>,
     /// A stream that used the block, added to those that are known.
     pub stream: Option<&'a Entered<Stream>>,
 }
 
 /// Frees the block that begins at `ptr`. NULL is success. When it fails nothing is freed.
+#[inline]
 pub fn free(ptr: u64, options: &FreeOptions<'_>) -> Result<()> {
+    free_in(&LEDGER, ptr, options)
+}
+
+/// As `free`, of a block that is in that ledger.
+#[inline]
+pub fn free_in(ledger: &Ledger, ptr: u64, options: &FreeOptions<'_>) -> Result<()> {
     if ptr == 0 {
         return Ok(());
     }
@@ -44,10 +53,13 @@ pub fn free(ptr: u64, options: &FreeOptions<'_>) -> Result<()> {
     };
     let me = thread::mine();
     let mut record =
-        match LEDGER.remove_as(me.number(), ptr, |record| check(record, options).map_err(Box::new)) {
+        match ledger.remove_as(me.number(), ptr, |record| check(record, options).map_err(Box::new)) {
             Ok(record) => record,
-            Err(refused) => return Err(why_not(ptr, refused)),
+            Err(refused) => return Err(why_not(ledger, ptr, refused)),
         };
+    if record.allocator() != 0 {
+        return custom::free(ledger, me, record, options);
+    }
     if Kind::of_record(&record) == Kind::Host {
         free_host(&mut record);
     } else if !forked {
@@ -58,12 +70,12 @@ pub fn free(ptr: u64, options: &FreeOptions<'_>) -> Result<()> {
             // Of an array: nobody else knows the block.
             (Some(_), Some(owner)) if options.home.is_some() => offer_again(owner, &mut record),
             (Some(error), _) => {
-                keep(record);
+                keep(ledger, record);
                 return Err(error);
             }
         }
     }
-    statistics::count_free(me, &record);
+    statistics::count_free(ledger, me, &record);
     Ok(())
 }
 
@@ -104,11 +116,12 @@ fn offer_again(owner: &'static Device, record: &mut Record) {
 
 /// Takes a block in again that could not be given back, so that its free can be tried once more.
 #[cold]
-fn keep(record: Record) {
-    if LEDGER.insert(record).is_err() {
+pub fn keep(ledger: &Ledger, record: Record) {
+    if ledger.insert(record).is_err() {
         // The driver has given the address to somebody else: it was freed after all.
-        statistics::count_free(thread::mine(), &record);
+        statistics::count_free(ledger, thread::mine(), &record);
         forget_holds(&record);
+        custom::let_go(&record);
     }
 }
 
@@ -118,6 +131,17 @@ fn check(record: &Record, options: &FreeOptions<'_>) -> Result<()> {
         && super::owner_of(record).is_none_or(|owner| !std::ptr::eq(owner, home))
     {
         fail!(UnknownPointer, "the block at {:#x} is another one by now; nothing was freed", record.base());
+    }
+    if let Some(kind) = options.kind
+        && kind != Kind::of_record(record)
+    {
+        fail!(
+            UnknownPointer,
+            "the block at {:#x} is {} memory, not {}; nothing was freed: give it to the allocator that made it",
+            record.base(),
+            Kind::of_record(record).name(),
+            kind.name()
+        );
     }
     if let Some(size) = options.size
         && size != record.size()
@@ -151,7 +175,7 @@ fn wrong(record: &Record, what: &str, said: u64, is: u64) -> Error {
 }
 
 #[cold]
-fn why_not(ptr: u64, refused: RemoveError<Box<Error>>) -> Error {
+fn why_not(ledger: &Ledger, ptr: u64, refused: RemoveError<Box<Error>>) -> Error {
     match refused {
         RemoveError::Refused(error) => *error,
         RemoveError::Interior(record) => error!(
@@ -164,6 +188,16 @@ fn why_not(ptr: u64, refused: RemoveError<Box<Error>>) -> Error {
         RemoveError::RecentlyFreed => {
             error!(DoubleFree, "{ptr:#x} was freed before; nothing was freed again")
         }
+        RemoveError::Unknown if std::ptr::eq(ledger, &LEDGER) && direct::RESERVES.find(ptr).is_some() => {
+            error!(
+                UnknownPointer,
+                "{ptr:#x} is memory straight from a built-in allocator; nothing was freed: give it back with warp_allocator_deallocate"
+            )
+        }
+        RemoveError::Unknown if !std::ptr::eq(ledger, &LEDGER) => error!(
+            UnknownPointer,
+            "{ptr:#x} is nothing that the allocator has out; nothing was freed: give it to the one that made it"
+        ),
         RemoveError::Unknown => error!(
             UnknownPointer,
             "{ptr:#x} is no live block of this library; nothing was freed: free it with what allocated it"
@@ -187,7 +221,7 @@ fn release(me: &'static thread::Record, record: &mut Record, options: &FreeOptio
         return release_lost(driver, owner, record);
     }
     let freed = if Kind::of_record(record) == Kind::CudaMempool
-        && options.stream.is_none()
+        && options.stream.is_none_or(|stream| is_own(record, stream))
         && record.flags() & (HOLDS_STREAM | USED_ELSEWHERE | OF_GRAPH) == HOLDS_STREAM
         && (record.flags() & PER_THREAD == 0 || stream::is_this_thread(uses::own_thread(record)))
         && let Some(stream) = stream::enter_held(me, record.stream())
@@ -209,6 +243,11 @@ fn release(me: &'static thread::Record, record: &mut Record, options: &FreeOptio
         }
         freed => freed,
     }
+}
+
+/// Whether the stream is the block's own, and the same one on this thread.
+fn is_own(record: &Record, stream: &Entered<Stream>) -> bool {
+    stream.index() == record.stream() && !stream.is_per_thread()
 }
 
 /// The hot path: a pool block that only its own stream used.
@@ -325,7 +364,7 @@ fn release_to_graph(
 }
 
 /// The uses of a removed record, its own stream's included, with their holds. It has none afterwards.
-fn take_uses(record: &mut Record) -> Uses {
+pub fn take_uses(record: &mut Record) -> Uses {
     let mut taken =
         if record.flags() & USED_ELSEWHERE != 0 { uses::take(record.base()) } else { Uses::default() };
     if record.flags() & HOLDS_STREAM != 0 {

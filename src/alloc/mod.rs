@@ -1,8 +1,11 @@
 //! Raw memory: who serves a request, the ledger of what was served, and how it is given back.
 
 mod builtin;
+mod custom;
 mod describe;
+mod direct;
 mod free;
+mod owed;
 mod parked;
 mod reached;
 mod shortage;
@@ -11,25 +14,31 @@ mod uses;
 
 pub use crate::kind::{Kind, Rule};
 pub use crate::tag::intern;
-pub use describe::{PointerInfo, describe, was_freed};
+pub use custom::{live_of, live_of_slot};
+pub use describe::{PointerInfo, describe, describe_by_driver, was_freed};
+pub use direct::{
+    allocate_directly, builtin_allocator, deallocate_directly, device_of_context, effective_allocator, trim,
+};
 pub use free::{FreeOptions, free};
+pub use owed::{after_a_wait, deliver_all};
 pub use parked::{look_at_all, poll};
 pub use shortage::make_room;
 pub use statistics::{reset_peak, statistics};
 pub use uses::{record_use, record_use_by, record_use_of};
 
+use crate::allocator::{self, Allocator};
 use crate::capture::{self, Graph};
 use crate::device::Device;
 use crate::driver::MemoryClass;
 use crate::error::{Result, fail};
-use crate::handle::Entered;
+use crate::handle::{Entered, Handle};
 use crate::ledger::{InsertError, Ledger, Record};
 use crate::log::log;
 use crate::pool;
 use crate::stream::{self, Stream};
 use crate::thread;
 
-/// Every live block of the process. Never dropped.
+/// Every block that a caller has. Never dropped.
 static LEDGER: Ledger = Ledger::new();
 
 /// A record says that streams beside its own used the block.
@@ -44,9 +53,11 @@ const PER_THREAD: u16 = 8;
 const OF_GRAPH: u16 = 16;
 /// The graph has not run yet, as far as is known, and the block does not exist.
 const NOT_YET: u16 = 32;
+/// An allocator of other code made the block, and not of what it had from this library.
+const MADE_ELSEWHERE: u16 = 64;
 
 /// What a caller asks for.
-#[derive(Default)]
+#[derive(Default, Clone, Copy)]
 pub struct Request<'a> {
     pub size: u64,
     /// 0 for the kind's own, else a power of two.
@@ -57,6 +68,8 @@ pub struct Request<'a> {
     pub stream: Option<&'a Entered<Stream>>,
     /// `None` for what the device allocates from.
     pub pool: Option<&'a pool::Entered>,
+    /// `None` for what serves the device.
+    pub allocator: Option<&'a Entered<Allocator>>,
     pub tag: u32,
 }
 
@@ -68,31 +81,35 @@ const HOST_ALIGNMENT: u64 = 64;
 
 /// Serves a request. Size 0 is success with address 0, and nobody is asked.
 pub fn allocate(device: &'static Device, request: Request<'_>) -> Result<u64> {
-    let Request { size, alignment, kind, stream, pool, tag } = request;
-    if size > LARGEST {
-        fail!(SizeOverflow, "{size} bytes is more than any address space has (the limit is 2^63 - 1)");
+    let installed = request.installed(device);
+    let from = request.allocator.or(installed.as_ref());
+    if let Some(from) = from {
+        return allocate_by(device, &request, from);
     }
-    if alignment != 0 && !alignment.is_power_of_two() {
-        fail!(BadAlignment, "alignment {alignment} is not a power of two; 0 asks for the kind's own");
-    }
-    if size.checked_add(alignment).is_none_or(|sum| sum > LARGEST) {
-        fail!(SizeOverflow, "{size} bytes aligned to {alignment} is more than any address space has");
-    }
-    let kind = kind_for(device, kind, pool)?;
-    if let Some(stream) = stream
-        && !std::ptr::eq(stream.device(), device)
-    {
-        fail!(
-            InvalidArgument,
-            "the stream belongs to \"{}\", the memory is asked of \"{}\"; use a stream of that device",
-            stream.device().alias(),
-            device.alias()
-        );
-    }
-    if size == 0 {
+    request.check(device)?;
+    let kind = kind_for(device, request.kind, request.pool)?;
+    if request.size == 0 {
         return Ok(0);
     }
-    let order = builtin::Order { device, size, alignment, stream, pool, tag };
+    builtin_of(kind, request.order(device, &LEDGER))
+}
+
+/// As `allocate`, by an allocator that is named or installed.
+#[inline(never)]
+fn allocate_by(device: &'static Device, request: &Request<'_>, from: &Entered<Allocator>) -> Result<u64> {
+    request.check(device)?;
+    let kind = kind_by(device, request, from)?;
+    if request.size == 0 {
+        return Ok(0);
+    }
+    let order = request.order(device, &LEDGER);
+    match from.builtin() {
+        Some(_) => builtin_of(kind, order),
+        None => custom::allocate(order, from),
+    }
+}
+
+fn builtin_of(kind: Kind, order: builtin::Order<'_>) -> Result<u64> {
     match kind {
         Kind::CudaMempool => builtin::mempool(order),
         Kind::Host => builtin::host(order),
@@ -103,9 +120,95 @@ pub fn allocate(device: &'static Device, request: Request<'_>) -> Result<u64> {
     }
 }
 
-/// Which allocator serves: the kind that was asked for, that of a pool that was, else what is switched on.
+impl<'a> Request<'a> {
+    /// What serves it where it names nothing: what the thread or the device has, `None` for the built-in one.
+    #[inline]
+    fn installed(&self, device: &Device) -> Option<Entered<Allocator>> {
+        if self.allocator.is_some() || self.kind.is_some() || self.pool.is_some() {
+            return None;
+        }
+        allocator::effective(device)
+    }
+
+    /// An error for numbers that nobody can serve.
+    #[inline]
+    fn check(&self, device: &'static Device) -> Result<()> {
+        let Request { size, alignment, stream, .. } = *self;
+        if size > LARGEST {
+            fail!(SizeOverflow, "{size} bytes is more than any address space has (the limit is 2^63 - 1)");
+        }
+        if alignment != 0 && !alignment.is_power_of_two() {
+            fail!(BadAlignment, "alignment {alignment} is not a power of two; 0 asks for the kind's own");
+        }
+        if size.checked_add(alignment).is_none_or(|sum| sum > LARGEST) {
+            fail!(SizeOverflow, "{size} bytes aligned to {alignment} is more than any address space has");
+        }
+        if let Some(stream) = stream
+            && !std::ptr::eq(stream.device(), device)
+        {
+            fail!(
+                InvalidArgument,
+                "the stream belongs to \"{}\", the memory is asked of \"{}\"; use a stream of that device",
+                stream.device().alias(),
+                device.alias()
+            );
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn order(&self, device: &'static Device, ledger: &'a Ledger) -> builtin::Order<'a> {
+        let Request { size, alignment, stream, pool, tag, .. } = *self;
+        builtin::Order { device, size, alignment, stream, pool, tag, ledger }
+    }
+}
+
+/// The kind of what a request would be served with; unknown where an allocator of other code does not say.
+pub fn kind_of(device: &Device, request: &Request<'_>) -> Result<Kind> {
+    let installed = request.installed(device);
+    match request.allocator.or(installed.as_ref()) {
+        Some(from) => kind_by(device, request, from),
+        None => kind_for(device, request.kind, request.pool),
+    }
+}
+
+/// The kind of what an allocator makes for a request, if it may serve that.
+fn kind_by(device: &Device, request: &Request<'_>, from: &Allocator) -> Result<Kind> {
+    if request.pool.is_some() {
+        fail!(InvalidArgument, "a memory pool and {} are named; name one of them", from.title());
+    }
+    let traits = from.traits();
+    let asked = request.kind.filter(|kind| *kind != Kind::Unknown);
+    if let Some(asked) = asked
+        && traits.kind != Some(asked)
+    {
+        fail!(
+            InvalidArgument,
+            "{} memory is asked of {}, which {}; leave the kind at 0, or name no allocator",
+            asked.name(),
+            from.title(),
+            traits.kind.map_or("does not say what it makes".into(), |kind| format!("makes {}", kind.name()))
+        );
+    }
+    if traits.host == device.is_cuda() {
+        let way = if traits.host { "ask it of the device \"cpu\"" } else { "ask it of a device \"cuda:N\"" };
+        fail!(
+            InvalidArgument,
+            "{} makes {} memory, not memory of \"{}\"; {way}",
+            from.title(),
+            if traits.host { "host" } else { "GPU" },
+            device.alias()
+        );
+    }
+    match from.builtin() {
+        Some(kind) => kind_for(device, Some(kind), None),
+        None => Ok(traits.kind.unwrap_or(Kind::Unknown)),
+    }
+}
+
+/// Which built-in allocator serves: the kind that was asked for, that of a pool that was, else what is switched on.
 #[inline]
-pub fn kind_for(device: &Device, asked: Option<Kind>, pool: Option<&pool::Entered>) -> Result<Kind> {
+fn kind_for(device: &Device, asked: Option<Kind>, pool: Option<&pool::Entered>) -> Result<Kind> {
     if let Some(pool) = pool {
         return kind_of_pool(device, asked, pool);
     }
@@ -164,20 +267,22 @@ fn kind_of_pool(device: &Device, asked: Option<Kind>, pool: &pool::Entered) -> R
 /// The slots of pools that records name, graphs' included.
 pub fn pools_in_records() -> std::collections::HashSet<u32> {
     let mut slots = std::collections::HashSet::new();
-    LEDGER.for_each(|record| {
+    let mut note = |record: Record| {
         slots.insert(record.pool());
-    });
+    };
+    LEDGER.for_each(&mut note);
+    direct::RESERVES.for_each(note);
     slots
 }
 
 /// Enters a new block in the ledger. Memory that the driver gave while we thought it in use shows that the old
 /// block was freed behind our back: its record is stale.
 #[inline]
-fn enter(me: &'static thread::Record, record: &Record) -> Result<()> {
+fn enter(ledger: &Ledger, me: &'static thread::Record, record: &Record) -> Result<()> {
     loop {
-        match LEDGER.insert_as(me.number(), record) {
+        match ledger.insert_as(me.number(), record) {
             Ok(()) => return Ok(()),
-            Err(InsertError::Overlap(overlap)) => drop_stale(&overlap.0, record),
+            Err(InsertError::Overlap(overlap)) => drop_stale(ledger, &overlap.0, record),
             Err(InsertError::OutOfMemory) => fail!(OutOfMemory, "no host memory for the record of a block"),
             Err(InsertError::AddressRange) => {
                 fail!(
@@ -192,8 +297,8 @@ fn enter(me: &'static thread::Record, record: &Record) -> Result<()> {
 }
 
 #[cold]
-fn drop_stale(old: &Record, new: &Record) {
-    let removed = LEDGER.remove(old.base(), |now| if now == old { Ok(()) } else { Err(()) });
+fn drop_stale(ledger: &Ledger, old: &Record, new: &Record) {
+    let removed = ledger.remove(old.base(), |now| if now == old { Ok(()) } else { Err(()) });
     if let Ok(old) = removed {
         log!(
             Warning,
@@ -203,12 +308,13 @@ fn drop_stale(old: &Record, new: &Record) {
             old.base()
         );
         statistics::count_stale(&old);
-        statistics::count_free(thread::mine(), &old);
+        statistics::count_free(ledger, thread::mine(), &old);
         if crate::runtime::is_forked() {
             // A child only forgets: what its parent's blocks hold may be locked by threads that are not there.
             return;
         }
         forget_holds(&old);
+        custom::let_go(&old);
         // A new block at the same address has entered its own padding already.
         if old.base() != new.base() {
             let _ = builtin::take_native(&old);
@@ -231,13 +337,21 @@ fn forget_holds(record: &Record) {
 /// Lets go of the graph that a removed record's block was allocated in, if it was.
 fn forget_graph(record: &Record) {
     if record.flags() & OF_GRAPH != 0 {
-        reached::forget(record);
-        // SAFETY: the record had the hold and is gone.
-        unsafe {
-            capture::held(record.graph()).forget(record.base());
-            capture::release_hold(record.graph());
+        // What an allocator handed on is known to the graph as what it was made from.
+        if record.allocator() == 0 {
+            reached::forget(record);
+            // SAFETY: the record has the hold.
+            unsafe { capture::held(record.graph()) }.forget(record.base());
         }
+        // SAFETY: the record had the hold and is gone.
+        unsafe { capture::release_hold(record.graph()) };
     }
+}
+
+/// Whether the address is that of a block whose capture came to nothing, and which nobody has freed.
+fn is_in_void_graph(base: u64) -> bool {
+    let is_void = |old: Record| old.flags() & OF_GRAPH != 0 && capture::is_void(old.graph());
+    LEDGER.find(base).is_some_and(is_void) || direct::RESERVES.find(base).is_some_and(is_void)
 }
 
 /// The device in whose context a block was made: for page-locked memory, which belongs to the CPU, a GPU.
@@ -323,6 +437,16 @@ impl Block {
         )
     }
 
+    /// The allocator of other code that made it; 0 for a built-in one.
+    pub fn allocator(&self) -> Handle {
+        custom::handle_of(&self.0)
+    }
+
+    /// Whether only the driver knows who may touch it: other code made it, of the driver's memory.
+    pub fn is_made_elsewhere(&self) -> bool {
+        self.0.flags() & MADE_ELSEWHERE != 0
+    }
+
     /// The slot of the pool that it came from, 0 for none.
     pub fn pool(&self) -> u32 {
         self.0.pool()
@@ -341,7 +465,9 @@ impl Block {
 
 /// Notes that a graph has run: its block that begins at this address exists from now on.
 pub fn born(base: u64) {
-    LEDGER.update(base, |record| record.set_flags(record.flags() & !NOT_YET));
+    for ledger in [&LEDGER, &direct::RESERVES] {
+        ledger.update(base, |record| record.set_flags(record.flags() & !NOT_YET));
+    }
 }
 
 /// After a fork, in the child: what other threads of the parent were doing to the ledger and the tags is forgotten.
@@ -351,5 +477,8 @@ pub fn born(base: u64) {
 pub unsafe fn mend_in_child() {
     LEDGER.after_fork_in_child();
     // SAFETY: the caller's promise.
-    unsafe { crate::tag::mend_in_child() };
+    unsafe {
+        direct::mend_in_child();
+        crate::tag::mend_in_child();
+    }
 }

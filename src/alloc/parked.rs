@@ -5,7 +5,7 @@
 
 use super::builtin::{self, Native};
 use super::uses::{Use, Uses};
-use super::{Kind, LEDGER, OF_GRAPH};
+use super::{Kind, LEDGER, OF_GRAPH, direct, owed};
 use crate::capture::{self, Keep};
 use crate::device::{self, Device, PerDevice};
 use crate::driver::{Driver, Failure, RawEvent, RawStream};
@@ -38,7 +38,7 @@ impl Wait {
     }
 }
 
-struct Parked {
+pub struct Parked {
     owner: &'static Device,
     record: Record,
     native: Native,
@@ -61,6 +61,26 @@ impl Parked {
             // SAFETY: the list had the hold, and has it no more.
             unsafe { capture::release_hold(graph) };
         }
+    }
+
+    /// A block that its allocator is to have back, which knows it by its address.
+    pub fn of_allocator(owner: &'static Device, record: &Record, uses: Uses) -> Parked {
+        Parked::new(owner, record, builtin::take_native(record), uses)
+    }
+
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// Looks whether the streams are done.
+    pub fn are_waits_over(&mut self, driver: &'static Driver) -> bool {
+        settle_waits(driver, &mut self.waits);
+        self.waits.is_empty()
+    }
+
+    /// Has it wait for its uses.
+    pub fn park(self) {
+        park(self);
     }
 
     /// Whether nothing uses it any more.
@@ -135,7 +155,7 @@ fn give_back_of_graph(
     record: &Record,
     address: u64,
 ) -> std::result::Result<(), Failure> {
-    if LEDGER.find(record.base()).is_some() {
+    if LEDGER.find(record.base()).is_some() || direct::RESERVES.find(record.base()).is_some() {
         return Ok(());
     }
     match driver.free_async(address, reclaim_stream(owner, driver)?) {
@@ -297,6 +317,22 @@ pub fn free_after(
     Ok(())
 }
 
+/// What a look at a freed block's uses found.
+pub enum Settled {
+    Over,
+    Not(Parked),
+}
+
+/// Looks whether the uses of a freed block are over. A context is current where the driver needs one.
+pub fn settle(driver: &'static Driver, owner: &'static Device, record: &Record, uses: Uses) -> Settled {
+    let mut parked = Parked::of_allocator(owner, record, uses);
+    if let Ok(_relaxed) = driver.relax_capture() {
+        settle_waits(driver, &mut parked.waits);
+    }
+    parked.settle_graphs();
+    if parked.is_free() { Settled::Over } else { Settled::Not(parked) }
+}
+
 /// Host memory that graphs use is given back when they are over.
 pub fn free_host_after(cpu: &'static Device, record: &Record, uses: Uses) {
     park(Parked::new(cpu, record, builtin::take_native(record), uses));
@@ -310,6 +346,10 @@ fn park(mut parked: Parked) {
         if let Some(back) = unsafe { capture::held(graph) }.keep(Box::new(parked)) {
             back.give_back();
         }
+        return;
+    }
+    if parked.record.allocator() != 0 {
+        owed::push(parked);
         return;
     }
     if Kind::of_record(&parked.record) == Kind::Host {

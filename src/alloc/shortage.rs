@@ -1,7 +1,7 @@
 //! When memory runs out: wait a bounded time for what is about to come free, give back what pools keep, try
 //! once more, and else say what was asked, what there is and who has it.
 
-use super::{Kind, LEDGER, parked};
+use super::{Kind, LEDGER, owed, parked};
 use crate::device::Device;
 use crate::driver::{Driver, Failure};
 use crate::error::{Error, Result, error};
@@ -64,7 +64,7 @@ fn retry_with<T>(
     loop {
         // Asked first: what comes free after the answer is found by the next round.
         let last = nothing_pending(driver, device) || Instant::now() >= deadline;
-        parked::look_at_all();
+        owed::deliver_all();
         trim(driver, device);
         let now = (parked::given_back(), pool::usage(driver, device));
         if last || before.as_ref() != Some(&now) {

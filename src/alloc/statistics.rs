@@ -1,9 +1,9 @@
 //! Counts a device and kind: what is live, what the most was, how often. Kept apart from the driver's own
 //! figures, which count other users of the same pool and round sizes up.
 
-use super::Kind;
+use super::{Kind, LEDGER};
 use crate::device::{Device, PerDevice};
-use crate::ledger::Record;
+use crate::ledger::{Ledger, Record};
 use crate::thread;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -43,8 +43,17 @@ fn counters(device: u16, kind: u8) -> Option<&'static Counters> {
     COUNTERS.get_or_make(device, Default::default).get(usize::from(kind))
 }
 
+/// Whether the blocks of a ledger are those that callers use: what allocators have from each other is counted once.
 #[inline]
-pub fn count_alloc(me: &thread::Record, record: &Record) {
+fn is_counted(ledger: &Ledger) -> bool {
+    std::ptr::eq(ledger, &LEDGER)
+}
+
+#[inline]
+pub fn count_alloc(ledger: &Ledger, me: &thread::Record, record: &Record) {
+    if !is_counted(ledger) {
+        return;
+    }
     let Some(counters) = counters(record.device(), record.kind()) else { return };
     let key = key(record.device(), usize::from(record.kind()));
     if !me.count(key, false) {
@@ -60,7 +69,10 @@ pub fn count_alloc(me: &thread::Record, record: &Record) {
 }
 
 #[inline]
-pub fn count_free(me: &thread::Record, record: &Record) {
+pub fn count_free(ledger: &Ledger, me: &thread::Record, record: &Record) {
+    if !is_counted(ledger) {
+        return;
+    }
     let Some(counters) = counters(record.device(), record.kind()) else { return };
     let key = key(record.device(), usize::from(record.kind()));
     if !me.count(key, true) {

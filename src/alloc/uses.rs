@@ -140,7 +140,8 @@ pub fn record_use_by(address: u64, graph: &Entered<Graph>) -> Result<()> {
     Ok(())
 }
 
-fn note_graph(record: &Record, graph: &Entered<Graph>) {
+/// Notes that runs of the graph use the block.
+pub fn note_graph(record: &Record, graph: &Entered<Graph>) {
     let own = record.flags() & OF_GRAPH != 0 && record.graph() == graph.index();
     if own || runtime::is_forked() {
         return;

@@ -35,6 +35,7 @@ pub trait Callbacks: Send + Sync {
     fn destroy(&self);
     /// `None` when there is no such callback.
     fn trim(&self, told: &Told<'_>) -> Option<(i32, u64)>;
+    fn records_streams(&self) -> bool;
     /// As `trim`.
     fn record_stream(&self, address: u64, told: &Told<'_>) -> Option<i32>;
     /// As `trim`.
@@ -283,6 +284,10 @@ impl Source for Custom {
             Some((0, bytes)) => Ok(bytes),
             Some((status, _)) => Err(self.failed("the trim callback", status, request)),
         }
+    }
+
+    fn records_streams(&self) -> bool {
+        self.callbacks.records_streams()
     }
 
     fn record_stream(&self, address: u64, request: &Request<'_>) -> Result<bool> {

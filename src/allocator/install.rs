@@ -128,8 +128,19 @@ fn require_for_gpus(allocator: &Allocator) -> Result<()> {
     Ok(())
 }
 
-/// A reference to what is to be installed, for whoever it is installed for.
-pub(super) fn refer_to(handle: Handle) -> Result<()> {
+/// A reference to an allocator that is to serve a GPU, 0 for the built-in one.
+pub fn refer(device: &Device, handle: Handle) -> Result<()> {
+    if !device.is_cuda() {
+        fail!(
+            InvalidArgument,
+            "an allocator is installed for CUDA devices, and \"{}\" is the CPU; name it in the options of an allocation there",
+            device.alias()
+        );
+    }
+    refer_to(handle)
+}
+
+fn refer_to(handle: Handle) -> Result<()> {
     if handle == 0 {
         return Ok(());
     }
@@ -140,7 +151,7 @@ pub(super) fn refer_to(handle: Handle) -> Result<()> {
 }
 
 /// Gives a reference back, where no lock is held: with the last one callbacks may be called.
-pub(super) fn unrefer_to(handle: Handle) {
+pub fn unrefer(handle: Handle) {
     if handle != 0 {
         // A shutdown may have made it stale, and has its reference.
         let _ = super::release(handle);
@@ -149,14 +160,7 @@ pub(super) fn unrefer_to(handle: Handle) {
 
 /// Installs an allocator for one GPU, 0 for the built-in one.
 pub fn install(device: &'static Device, handle: Handle) -> Result<()> {
-    if !device.is_cuda() {
-        fail!(
-            InvalidArgument,
-            "an allocator is installed for CUDA devices, and \"{}\" is the CPU; name it in the options of an allocation there",
-            device.alias()
-        );
-    }
-    refer_to(handle)?;
+    refer(device, handle)?;
     EVER.store(true, Ordering::Relaxed);
     let first = device::at(device.lineage()).unwrap_or(device);
     let choice = CHOICES.get_or_make(first, Choice::default);
@@ -166,7 +170,7 @@ pub fn install(device: &'static Device, handle: Handle) -> Result<()> {
         choice.is_own.store(true, Ordering::Release);
         before
     };
-    unrefer_to(before);
+    unrefer(before);
     Ok(())
 }
 
@@ -174,7 +178,7 @@ pub fn install(device: &'static Device, handle: Handle) -> Result<()> {
 pub fn install_for_all(handle: Handle) -> Result<()> {
     if handle != 0 && device::cuda_count() == 0 {
         refer_to(handle)?;
-        unrefer_to(handle);
+        unrefer(handle);
         fail!(
             NoSuchDevice,
             "there is no GPU to install an allocator for: {}; NULL is always fine",
@@ -185,25 +189,26 @@ pub fn install_for_all(handle: Handle) -> Result<()> {
     EVER.store(true, Ordering::Relaxed);
     let before = {
         let _alone = CHOOSING.write();
-        let mut before = vec![FOR_ALL.swap(handle, Ordering::AcqRel)];
-        for choice in device::ever_made().filter_map(|device| CHOICES.get(device)) {
-            choice.is_own.store(false, Ordering::Release);
-            before.push(choice.handle.swap(0, Ordering::AcqRel));
-        }
-        before
+        let before = vec![FOR_ALL.swap(handle, Ordering::AcqRel)];
+        give_up_choices(before)
     };
-    before.into_iter().for_each(unrefer_to);
+    before.into_iter().for_each(unrefer);
     Ok(())
 }
 
-/// At shutdown: the built-in ones serve again. The allocators' references go with them.
-pub(super) fn reset() {
+/// At shutdown: the built-in ones serve again. Gives the handles of the others, whose references are whoever asks's.
+pub(super) fn reset() -> Vec<Handle> {
     let _alone = CHOOSING.write();
-    FOR_ALL.store(0, Ordering::Release);
+    give_up_choices(vec![FOR_ALL.swap(0, Ordering::AcqRel)])
+}
+
+/// Every device follows what was chosen for all; what was its own is added to the list.
+fn give_up_choices(mut before: Vec<Handle>) -> Vec<Handle> {
     for choice in device::ever_made().filter_map(|device| CHOICES.get(device)) {
         choice.is_own.store(false, Ordering::Release);
-        choice.handle.store(0, Ordering::Release);
+        before.push(choice.handle.swap(0, Ordering::AcqRel));
     }
+    before
 }
 
 /// After a fork, in the child: what the parent's allocators made is the parent's.

@@ -7,7 +7,9 @@ mod install;
 mod source;
 
 pub use custom::{Callbacks, Custom, Told, is_inside_a_callback};
-pub use install::{effective, install, install_for_all, installed, override_for_thread, thread_override};
+pub use install::{
+    effective, install, install_for_all, installed, override_for_thread, refer, thread_override, unrefer,
+};
 pub use source::{Request, Source, Statistics, Traits, Upstream, flags};
 
 use crate::error::{Result, error, fail};
@@ -142,6 +144,11 @@ impl Allocator {
         self.source.record_stream(address, request)
     }
 
+    /// Whether it can be told of further streams that use a block.
+    pub fn records_streams(&self) -> bool {
+        self.source.records_streams()
+    }
+
     pub fn statistics(&self) -> Result<Option<Statistics>> {
         if self.is_of_parent() { Ok(None) } else { self.source.statistics() }
     }
@@ -239,15 +246,20 @@ pub fn release(handle: Handle) -> Result<()> {
 
 /// At shutdown: nobody's any more, and every handle stale. What comes back keeps them, to be dropped where no lock is held.
 pub fn dismantle() -> Vec<Hold<Allocator>> {
-    install::reset();
+    for installed in install::reset() {
+        // Only the count: nothing may go here, where a lock is held.
+        if let Ok(allocator) = ALLOCATORS.enter(installed) {
+            allocator.unrefer();
+        }
+    }
     // The built-in ones stay, for what was allocated of them directly.
     ALLOCATORS.close_all_but(|allocator| allocator.is_for_good)
 }
 
 /// Says of allocators that are closed what is still alive of them.
-pub fn tell_of_the_living(holds: &[Hold<Allocator>], live: impl Fn(u32) -> (u64, u64)) {
+pub fn tell_of_the_living(holds: &[Hold<Allocator>], live: impl Fn(u32, &Allocator) -> (u64, u64)) {
     for allocator in holds {
-        let (blocks, bytes) = live(allocator.index());
+        let (blocks, bytes) = live(allocator.index(), allocator);
         if blocks != 0 {
             log!(
                 Warning,

@@ -97,6 +97,11 @@ pub trait Source: Send + Sync {
     /// all there is.
     fn trim(&self, request: &Request<'_>) -> Result<u64>;
 
+    /// Whether `record_stream` may be asked.
+    fn records_streams(&self) -> bool {
+        false
+    }
+
     /// Notes that work on `request.stream` uses the memory, so that its deallocation comes after that work. False when the
     /// allocator cannot do that, and whoever asks has to wait for the work.
     fn record_stream(&self, _address: u64, _request: &Request<'_>) -> Result<bool> {

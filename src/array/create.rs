@@ -60,9 +60,9 @@ pub(super) fn allocate(
     layout: Layout,
     request: Request<'_>,
 ) -> Result<Array> {
-    let (asked, pool) = (request.kind, request.pool);
     let size = layout.reach().above;
-    let address = alloc::allocate(device, Request { size, ..request })?;
+    let request = Request { size, ..request };
+    let address = alloc::allocate(device, request)?;
     let storage = match alloc::find(address) {
         Some(block) if address != 0 => {
             let home = block.home().unwrap_or(device);
@@ -70,7 +70,7 @@ pub(super) fn allocate(
         }
         // Nothing was needed; it is of the kind that it would have been.
         _ => {
-            let kind = alloc::kind_for(device, asked, pool)?;
+            let kind = alloc::kind_of(device, &request)?;
             Storage::new((device, device), 0, 0, (kind, Rule::of_kind(kind)), Owner::Lender)
         }
     };

@@ -423,6 +423,15 @@ pub fn is_void(held: u32) -> bool {
     GRAPHS.word_of(held) == VOID
 }
 
+/// Takes another hold.
+///
+/// # Safety
+/// The caller knows of a hold that lasts for the length of the call.
+pub unsafe fn hold_again(held: u32) {
+    // SAFETY: the caller's promise.
+    unsafe { GRAPHS.hold_again(held) }
+}
+
 /// Gives back a hold.
 ///
 /// # Safety

@@ -5,6 +5,7 @@
 //! each is a handle of its own, and the memory stays until the array and all its views are released, in any order.
 //! Vectors and matrices are trailing dimensions, or the lanes of a type.
 
+use super::allocator::{given_allocator, warp_allocator};
 use super::boundary::{
     Grows, Plain, address, guard, handle, opaque, options, out, out_struct, pointer, text,
 };
@@ -15,6 +16,7 @@ use super::mempool::{given_pool, warp_mempool};
 use super::status::warp_status;
 use super::stream::{given, warp_stream};
 use crate::alloc::{self, Request};
+use crate::allocator::Allocator;
 use crate::array::{self, Array, Content, External, Form};
 use crate::error::{Result, fail};
 use crate::handle::Entered;
@@ -54,6 +56,8 @@ pub struct warp_array_options {
     pub kind: warp_memory_kind,
     /// The pool that the memory comes from, as in warp_alloc_options; NULL for what the device allocates from.
     pub mempool: *mut warp_mempool,
+    /// The allocator that serves it, as `allocator` of warp_alloc_options.
+    pub allocator: *mut warp_allocator,
 }
 
 // SAFETY: `repr(C)`, begins with its size, numbers and raw pointers.
@@ -182,6 +186,7 @@ fn request_of<'a>(
     options: &warp_array_options,
     stream: Option<&'a Entered<Stream>>,
     pool: Option<&'a pool::Entered>,
+    allocator: Option<&'a Entered<Allocator>>,
 ) -> Result<Request<'a>> {
     Ok(Request {
         size: 0,
@@ -189,6 +194,7 @@ fn request_of<'a>(
         kind: kind_of(options.kind)?,
         stream,
         pool,
+        allocator,
         tag: text(options.tag).map_or(0, alloc::intern),
     })
 }
@@ -210,7 +216,8 @@ fn make(
         let form = form(dtype, rank, shape, given_options.strides)?;
         let stream = given(given_options.stream)?;
         let pool = given_pool(given_options.mempool)?;
-        let request = request_of(&given_options, stream.as_ref(), pool.as_ref())?;
+        let allocator = given_allocator(given_options.allocator)?;
+        let request = request_of(&given_options, stream.as_ref(), pool.as_ref(), allocator.as_ref())?;
         out.put(opaque(array::create(device, form, request, content)?));
         Ok(())
     })
@@ -558,7 +565,8 @@ pub unsafe extern "C" fn warp_array_clone(
         }
         let stream = given(given_options.stream)?;
         let pool = given_pool(given_options.mempool)?;
-        let request = request_of(&given_options, stream.as_ref(), pool.as_ref())?;
+        let allocator = given_allocator(given_options.allocator)?;
+        let request = request_of(&given_options, stream.as_ref(), pool.as_ref(), allocator.as_ref())?;
         out.put(opaque(array::clone_to(&array, device, request)?));
         Ok(())
     })

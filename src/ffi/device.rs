@@ -416,7 +416,7 @@ pub unsafe extern "C" fn warp_device_get_for_thread(out: *mut *mut warp_device) 
 pub unsafe extern "C" fn warp_device_synchronize(device: *mut warp_device) -> warp_status {
     guard(|| {
         stream::synchronize_device(found_device(device)?)?;
-        alloc::poll();
+        alloc::after_a_wait();
         Ok(())
     })
 }

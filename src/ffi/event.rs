@@ -204,7 +204,7 @@ pub unsafe extern "C" fn warp_event_query_done(event: *mut warp_event, out: *mut
 pub unsafe extern "C" fn warp_event_synchronize(event: *mut warp_event) -> warp_status {
     guard(|| {
         found(event)?.synchronize()?;
-        alloc::poll();
+        alloc::after_a_wait();
         Ok(())
     })
 }

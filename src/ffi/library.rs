@@ -7,7 +7,8 @@ use super::boundary::{Grows, flags, guard, optional_out, options, out, put_text,
 use super::status::warp_status;
 use crate::error::{Result, fail};
 use crate::{
-    access, alloc, array, capture, device, event, handle, log, peer, pool, report, runtime, stream, thread,
+    access, alloc, allocator, array, capture, device, event, handle, log, peer, pool, report, runtime,
+    stream, thread,
 };
 use std::ffi::{c_char, c_void};
 
@@ -117,6 +118,7 @@ fn mend_in_child() {
         array::mend_in_child();
         array::indexed::mend_in_child();
         capture::mend_in_child();
+        allocator::mend_in_child();
         alloc::mend_in_child();
         access::mend_in_child();
     }
@@ -124,15 +126,18 @@ fn mend_in_child() {
 
 /// Ends what a warp_init() began. With the last one all handles become stale and nothing new can be made. Arrays
 /// that were not released are released now: their memory is freed, their deleters are called, on this thread. Blocks
-/// of warp_alloc() that are still live stay valid and can be freed.
+/// of warp_alloc() that are still live stay valid and can be freed. Allocators lose all their references; those with blocks that
+/// live are named in messages (a warning each) and live on until the last of them is freed.
 ///
 /// @return WARP_SUCCESS, also for one call too many; WARP_ERROR_NOT_INITIALIZED if there never was a warp_init().
 #[unsafe(no_mangle)]
 pub extern "C" fn warp_shutdown() -> warp_status {
     guard(|| {
         let mut arrays = None;
+        let mut allocators = Vec::new();
         let outcome = runtime::shutdown(|| {
             arrays = Some((array::indexed::close_all(), array::close_all()));
+            allocators = allocator::dismantle();
             peer::dismantle();
             capture::dismantle();
             event::dismantle();
@@ -144,7 +149,9 @@ pub extern "C" fn warp_shutdown() -> warp_status {
         // back in. So may those of what graphs kept.
         if arrays.is_some() {
             drop(arrays);
-            alloc::look_at_all();
+            alloc::deliver_all();
+            allocator::tell_of_the_living(&allocators, alloc::live_of_slot);
+            drop(allocators);
         }
         outcome
     })

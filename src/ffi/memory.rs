@@ -3,7 +3,8 @@
 //! Blocks of bytes of any kind on any device, found again by their address alone: a free, a copy and a question need
 //! nothing but a pointer. Every block is in the library's ledger from its allocation to its free.
 
-use super::boundary::{Grows, address, guard, options, out, out_struct, pointer, text};
+use super::allocator::{given_allocator, warp_allocator};
+use super::boundary::{Grows, address, guard, opaque, options, out, out_struct, pointer, text};
 use super::device::{found_device, told, warp_device};
 use super::mempool::{given_pool, warp_mempool};
 use super::status::warp_status;
@@ -84,6 +85,9 @@ pub struct warp_alloc_options {
     /// The pool that the block comes from, of the same GPU, whether pools are switched on or not; NULL for what the device
     /// allocates from.
     pub mempool: *mut warp_mempool,
+    /// The allocator that serves it, for that sort of device; NULL for what serves the device. With a kind only if it is the
+    /// allocator's.
+    pub allocator: *mut warp_allocator,
 }
 
 // SAFETY: `repr(C)`, begins with its size, numbers and raw pointers.
@@ -143,11 +147,13 @@ pub struct warp_pointer_info {
     pub is_owned: u8,
     /// Did the context that it was allocated in die? Then only a free is left to do.
     pub is_lost: u8,
+    /// The allocator that made it, where that was not a built-in one; else NULL.
+    pub allocator: *mut warp_allocator,
 }
 
 // SAFETY: `repr(C)`, begins with its size, numbers and raw pointers.
 unsafe impl Grows for warp_pointer_info {
-    const FIRST_SIZE: usize = size_of::<warp_pointer_info>();
+    const FIRST_SIZE: usize = std::mem::offset_of!(warp_pointer_info, allocator);
     const NAME: &'static str = "warp_pointer_info";
 }
 
@@ -235,12 +241,14 @@ pub unsafe extern "C" fn warp_alloc_with(
         let given_options = self::options(options)?;
         let stream = given(given_options.stream)?;
         let pool = given_pool(given_options.mempool)?;
+        let allocator = given_allocator(given_options.allocator)?;
         let request = Request {
             size,
             alignment: given_options.alignment,
             kind: kind_of(given_options.kind)?,
             stream: stream.as_ref(),
             pool: pool.as_ref(),
+            allocator: allocator.as_ref(),
             tag: text(given_options.tag).map_or(0, alloc::intern),
         };
         out.put(pointer(alloc::allocate(device, request)?));
@@ -277,10 +285,10 @@ pub unsafe extern "C" fn warp_free_with(ptr: *mut c_void, options: *const warp_f
         let nonzero = |value: u64| (value != 0).then_some(value);
         let stream = given(given_options.stream)?;
         let options = FreeOptions {
-            home: None,
             size: nonzero(given_options.size),
             alignment: nonzero(given_options.alignment),
             stream: stream.as_ref(),
+            ..FreeOptions::default()
         };
         alloc::free(address(ptr), &options)
     })
@@ -336,6 +344,7 @@ pub unsafe extern "C" fn warp_pointer_get_info(
             rule: info.rule as warp_access_rule,
             is_owned: u8::from(info.owned),
             is_lost: u8::from(info.lost),
+            allocator: opaque(info.allocator),
         });
         Ok(())
     })

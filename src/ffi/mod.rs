@@ -6,6 +6,7 @@
 #![allow(clippy::missing_safety_doc)]
 
 mod boundary;
+mod callbacks;
 
 pub mod status;
 pub mod library;
@@ -15,6 +16,7 @@ pub mod event;
 pub mod scope;
 pub mod mempool;
 pub mod memory;
+pub mod allocator;
 pub mod peer_access;
 pub mod mempool_access;
 pub mod dtype;

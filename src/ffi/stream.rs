@@ -266,7 +266,7 @@ pub unsafe extern "C" fn warp_stream_set_current(
 pub unsafe extern "C" fn warp_stream_synchronize(stream: *mut warp_stream) -> warp_status {
     guard(|| {
         named_or_current(stream)?.synchronize()?;
-        alloc::poll();
+        alloc::after_a_wait();
         Ok(())
     })
 }

@@ -1,0 +1,107 @@
+//! Blocks that were freed and that their allocators, of other code, have not got back: streams or graphs still use them. Calls
+//! look after them that run other code's callbacks anyway, and those that wait for a GPU: a caller may hold a lock that a callback
+//! wants, and must be able to know when one is called.
+
+use super::parked::{self, Parked};
+use super::uses::Uses;
+use super::{custom, parked::Settled};
+use crate::allocator;
+use crate::device::Device;
+use crate::driver::Driver;
+use crate::ledger::Record;
+use crate::log;
+use crate::runtime;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// The oldest first.
+static QUEUE: Mutex<VecDeque<Parked>> = Mutex::new(VecDeque::new());
+/// What is in the queue or taken out for a look.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// As many blocks as one call looks at.
+const LOOK_AT: usize = 16;
+
+/// Whether a freed block's uses are over; else it is owed to its allocator from now on.
+pub fn settle(driver: &'static Driver, owner: &'static Device, record: &Record, uses: Uses) -> bool {
+    match parked::settle(driver, owner, record, uses) {
+        Settled::Over => true,
+        Settled::Not(waiting) => {
+            waiting.park();
+            false
+        }
+    }
+}
+
+/// Owes a block to its allocator without a look at its uses.
+pub fn leave(owner: &'static Device, record: &Record, uses: Uses) {
+    Parked::of_allocator(owner, record, uses).park();
+}
+
+/// Takes in a block whose graphs are over.
+pub fn push(parked: Parked) {
+    COUNT.fetch_add(1, Ordering::Release);
+    QUEUE.lock().push_back(parked);
+}
+
+/// Gives back some of what is owed and not used any more. Nothing inside of a callback, which may have a lock that another
+/// one wants, nor under a lock of the library.
+#[inline]
+pub fn deliver() {
+    if COUNT.load(Ordering::Acquire) != 0 {
+        look(LOOK_AT);
+    }
+}
+
+/// What a call does that waited for a GPU: looks at some of what was freed, the library's own and what is owed.
+pub fn after_a_wait() {
+    parked::poll();
+    deliver();
+}
+
+/// Gives back all that is owed and not used any more.
+pub fn deliver_all() {
+    // Graphs that are over have some of it.
+    parked::look_at_all();
+    if COUNT.load(Ordering::Acquire) != 0 {
+        look(usize::MAX);
+    }
+}
+
+#[cold]
+fn look(at_most: usize) {
+    if allocator::is_inside_a_callback() || log::is_under_a_lock() || runtime::is_forked() {
+        return;
+    }
+    let Ok(driver) = runtime::driver() else { return };
+    for _ in 0..COUNT.load(Ordering::Acquire).min(at_most) {
+        let Some(mut parked) = QUEUE.lock().pop_front() else { return };
+        let over = driver.relax_capture().is_ok_and(|_relaxed| parked.are_waits_over(driver));
+        if over {
+            custom::hand_back_late(parked.record());
+            COUNT.fetch_sub(1, Ordering::AcqRel);
+        } else {
+            QUEUE.lock().push_back(parked);
+        }
+    }
+}
+
+/// Waits for blocks that are asked for, at most for a time.
+pub fn drain(patience: Duration, wanted: impl Fn(&Record) -> bool) {
+    let deadline = Instant::now() + patience;
+    let mut pause = Duration::from_micros(20);
+    loop {
+        deliver_all();
+        if allocator::is_inside_a_callback()
+            || runtime::is_forked()
+            || !QUEUE.lock().iter().any(|parked| wanted(parked.record()))
+            || Instant::now() >= deadline
+        {
+            return;
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(2));
+    }
+}

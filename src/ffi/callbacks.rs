@@ -1,0 +1,146 @@
+//! Callbacks of allocators as the concepts call them: a request as the struct of the C face, an answer as a number.
+
+use super::allocator::{account, warp_alloc_request, warp_allocator_statistics, warp_allocator_vtable};
+use super::boundary::{address, opaque, pointer};
+use super::device::told;
+use super::memory::warp_memory_kind;
+use super::status::warp_status;
+use crate::allocator::{Callbacks, Statistics, Told};
+use crate::error::{Result, fail};
+use std::ffi::{CStr, c_void};
+
+type Allocate =
+    unsafe extern "C-unwind" fn(*mut c_void, *const warp_alloc_request, *mut *mut c_void) -> warp_status;
+type WithBlock =
+    unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *const warp_alloc_request) -> warp_status;
+type Destroy = unsafe extern "C-unwind" fn(*mut c_void);
+type Trim = unsafe extern "C-unwind" fn(*mut c_void, *const warp_alloc_request, *mut u64) -> warp_status;
+type GetStatistics = unsafe extern "C-unwind" fn(*mut c_void, *mut warp_allocator_statistics) -> warp_status;
+
+/// The callbacks of a vtable, through an ABI that lets a foreign exception reach our shim.
+pub struct Table {
+    user: *mut c_void,
+    allocate: Allocate,
+    deallocate: WithBlock,
+    destroy: Option<Destroy>,
+    trim: Option<Trim>,
+    get_statistics: Option<GetStatistics>,
+    record_stream: Option<WithBlock>,
+}
+
+// SAFETY: who creates an allocator promises that its callbacks may be called with this `user` on any thread.
+unsafe impl Send for Table {}
+// SAFETY: as above.
+unsafe impl Sync for Table {}
+
+/// The same function by the other ABI.
+///
+/// # Safety
+/// `To` is `From` with the ABI "C-unwind" for "C", which differ only in what happens when the callee unwinds.
+unsafe fn unwinding<From: Copy, To>(call: From) -> To {
+    // SAFETY: the caller's promise: both are pointers to functions.
+    unsafe { std::mem::transmute_copy(&call) }
+}
+
+impl Table {
+    pub fn new(vtable: &warp_allocator_vtable, user: *mut c_void) -> Result<Table> {
+        let (Some(allocate), Some(deallocate)) = (vtable.allocate, vtable.deallocate) else {
+            fail!(
+                InvalidArgument,
+                "warp_allocator_vtable has no {} callback; both allocate and deallocate are required",
+                if vtable.allocate.is_none() { "allocate" } else { "deallocate" }
+            );
+        };
+        // SAFETY: each pair of types differs in the ABI alone.
+        unsafe {
+            Ok(Table {
+                user,
+                allocate: unwinding(allocate),
+                deallocate: unwinding(deallocate),
+                destroy: vtable.destroy.map(|call| unwinding(call)),
+                trim: vtable.trim.map(|call| unwinding(call)),
+                get_statistics: vtable.get_statistics.map(|call| unwinding(call)),
+                record_stream: vtable.record_stream.map(|call| unwinding(call)),
+            })
+        }
+    }
+}
+
+/// What a callback sees of a request.
+pub fn shown(told_of: &Told<'_>) -> warp_alloc_request {
+    let request = told_of.request;
+    warp_alloc_request {
+        struct_size: size_of::<warp_alloc_request>(),
+        size: request.size,
+        alignment: request.alignment,
+        device: told(Some(request.device)),
+        stream: opaque(told_of.stream),
+        native_context: std::ptr::with_exposed_provenance_mut(told_of.native_context),
+        native_stream: std::ptr::with_exposed_provenance_mut(told_of.native_stream),
+        stream_id: told_of.stream_id,
+        tag: told_of.tag.map_or(std::ptr::null(), CStr::as_ptr),
+        ordinal: request.device.ordinal(),
+        kind: told_of.kind as warp_memory_kind,
+        flags: request.flags,
+        reserved: 0,
+    }
+}
+
+impl Callbacks for Table {
+    fn allocate(&self, told: &Told<'_>) -> (i32, u64) {
+        let (request, mut got) = (shown(told), std::ptr::null_mut());
+        // SAFETY: a callback of the caller's with its `user`; request and result last for the call.
+        let status = unsafe { (self.allocate)(self.user, &raw const request, &raw mut got) };
+        (status, address(got))
+    }
+
+    fn deallocate(&self, address: u64, told: &Told<'_>) -> i32 {
+        let request = shown(told);
+        // SAFETY: as above.
+        unsafe { (self.deallocate)(self.user, pointer(address), &raw const request) }
+    }
+
+    fn destroy(&self) {
+        if let Some(destroy) = self.destroy {
+            // SAFETY: as above; the last call.
+            unsafe { destroy(self.user) };
+        }
+    }
+
+    fn trim(&self, told: &Told<'_>) -> Option<(i32, u64)> {
+        let trim = self.trim?;
+        let (request, mut freed) = (shown(told), 0);
+        // SAFETY: as above.
+        let status = unsafe { trim(self.user, &raw const request, &raw mut freed) };
+        Some((status, freed))
+    }
+
+    fn records_streams(&self) -> bool {
+        self.record_stream.is_some()
+    }
+
+    fn record_stream(&self, address: u64, told: &Told<'_>) -> Option<i32> {
+        let record_stream = self.record_stream?;
+        let request = shown(told);
+        // SAFETY: as above.
+        Some(unsafe { record_stream(self.user, pointer(address), &raw const request) })
+    }
+
+    fn statistics(&self) -> Option<(i32, Statistics)> {
+        let get = self.get_statistics?;
+        let mut account = account(&Statistics::default());
+        // SAFETY: as above.
+        let status = unsafe { get(self.user, &raw mut account) };
+        let statistics = Statistics {
+            live_bytes: account.live_bytes,
+            peak_bytes: account.peak_bytes,
+            live_blocks: account.live_blocks,
+            peak_blocks: account.peak_blocks,
+            total_bytes: account.total_bytes,
+            total_blocks: account.total_blocks,
+            failures: account.failures,
+            reserved_bytes: account.reserved_bytes,
+        };
+        Some((status, statistics))
+    }
+}
