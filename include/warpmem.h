@@ -3213,6 +3213,67 @@ warp_status warp_launch_check(const warp_device *device,
                               warp_launch_mode mode,
                               warp_launch_report *report);
 
+/* ================================================================================================
+ * Plugs
+ *
+ * Plain functions that frameworks take as their allocators, by address or by name: they serve PyTorch and CuPy from whatever is
+ * installed here. They have no status; what goes wrong is a NULL, the thread's error, and a message to the log callback. No
+ * stream has to outlive its use here: blocks are freed after the work of their GPU where nothing else is known.
+ *
+ * PyTorch: `torch.cuda.memory.CUDAPluggableAllocator("libwarpmem.so", "warp_torch_alloc", "warp_torch_free")`, best as the
+ * allocator of a `torch.cuda.MemPool`, which takes a NULL for out of memory. CuPy: `cupy.cuda.CFunctionAllocator` with the
+ * addresses of warp_cupy_malloc and warp_cupy_free; CuPy does not look at a NULL. The library must be initialised.
+ * ================================================================================================ */
+
+/**
+ * Memory for PyTorch: `alloc` of a CUDAPluggableAllocator. Served as warp_alloc() on that GPU and stream. While the stream is
+ * captured the memory is allocated beside the capture and is no part of the graph, as PyTorch's private pools expect.
+ *
+ * @param size  bytes; 0 is NULL.
+ * @param device  the GPU's number.
+ * @param stream  a cudaStream_t of that GPU's primary context; NULL, 1 and 2 as there.
+ * @return the memory, or NULL.
+ */
+void *warp_torch_alloc(size_t size, int32_t device, void *stream);
+
+/**
+ * Frees memory of warp_torch_alloc(): `free` of a CUDAPluggableAllocator.
+ *
+ * @param ptr  the memory; NULL does nothing.
+ * @param size  its bytes, which are checked: another size is an error, and nothing is freed.
+ * @param device  not looked at: the block knows it.
+ * @param stream  not looked at: the block knows its own.
+ */
+void warp_torch_free(void *ptr, size_t size, int32_t device, void *stream);
+
+/**
+ * Tells that work on a stream uses memory of warp_torch_alloc(): for `set_record_stream_fn`, without which PyTorch's
+ * record_stream does nothing.
+ *
+ * @param ptr  any address in the memory.
+ * @param stream  a cudaStream_t of the memory's GPU.
+ */
+void warp_torch_record_stream(void *ptr, void *stream);
+
+/**
+ * Memory for CuPy, which names no stream: good on all of them when this returns, and freed after all work of its GPU.
+ *
+ * @param param  an allocator; NULL for what serves the device.
+ * @param size  bytes; 0 is NULL.
+ * @param device  the GPU's number.
+ * @return the memory, or NULL.
+ */
+void *warp_cupy_malloc(void *param, size_t size, int32_t device);
+
+/**
+ * Frees memory of warp_cupy_malloc().
+ *
+ * @param param  not looked at: the block knows its allocator.
+ * @param ptr  the memory; NULL does nothing.
+ * @param device  not looked at.
+ */
+void warp_cupy_free(void *param, void *ptr, int32_t device);
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

@@ -9,6 +9,7 @@
 //! - `array`: items of a type in memory that views share. `copy`: filling and copying any ranges of bytes.
 //! - `allocator`: allocators as objects, ours, other code's, and those that stand on others.
 //! - `alloc`: raw memory, who serves it and how it is given back. `ledger`: every live block by its address.
+//! - `plug`: serving frameworks that call plain functions.
 //! - `pool`: memory pools, and which one a device allocates from.
 //! - `capture`: work that is recorded, and the graph that owns what was allocated meanwhile. `graph`: launching it.
 //! - `peer`: which GPU may touch whose memory.
@@ -42,6 +43,7 @@ mod kind;
 pub mod ledger;
 mod log;
 mod peer;
+mod plug;
 mod pool;
 mod report;
 mod runtime;

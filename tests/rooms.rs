@@ -31,6 +31,7 @@ const CONCEPTS: &[(&str, &[&str])] = &[
     ("capture", &["device", "driver", "peer", "stream"]),
     ("allocator", &["device", "driver", "kind", "ledger", "stream", "tag"]),
     ("alloc", &["allocator", "capture", "device", "driver", "kind", "ledger", "pool", "stream", "tag"]),
+    ("plug", &["alloc", "allocator", "device", "driver", "stream"]),
     ("event", &["capture", "device", "driver", "stream"]),
     ("copy", &["alloc", "capture", "device", "driver", "stream"]),
     ("graph", &["alloc", "capture", "device", "driver", "stream"]),

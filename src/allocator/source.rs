@@ -35,8 +35,6 @@ pub mod flags {
     pub const IDLE: u32 = 4;
     /// The context that the memory was made in is gone, and with it all but a pool's memory.
     pub const DEVICE_LOST: u32 = 8;
-    /// All that a caller may set.
-    pub const ALL: u32 = IN_CAPTURE | RETRY | IDLE | DEVICE_LOST;
 }
 
 /// What an allocator is like. Of one that stands on others: what all of them are like.

@@ -7,7 +7,7 @@ use super::boundary::{Grows, flags, guard, optional_out, options, out, put_text,
 use super::status::warp_status;
 use crate::error::{Result, fail};
 use crate::{
-    access, alloc, allocator, array, capture, device, event, handle, log, peer, pool, report, runtime,
+    access, alloc, allocator, array, capture, device, event, handle, log, peer, plug, pool, report, runtime,
     stream, thread,
 };
 use std::ffi::{c_char, c_void};
@@ -120,6 +120,7 @@ fn mend_in_child() {
         capture::mend_in_child();
         allocator::mend_in_child();
         alloc::mend_in_child();
+        plug::mend_in_child();
         access::mend_in_child();
     }
 }

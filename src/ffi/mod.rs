@@ -27,3 +27,4 @@ pub mod capture;
 pub mod graph;
 pub mod access;
 pub mod launch;
+pub mod plug;
