@@ -11,7 +11,7 @@ use crate::device::{self, Device};
 use crate::driver::{Driver, Failure, MemoryClass};
 use crate::error::{Error, Result, error, fail};
 use crate::handle::Entered;
-use crate::ledger::{Ledger, Record};
+use crate::ledger::{InsertError, Ledger, Record};
 use crate::pool::{self, Pool};
 use crate::runtime;
 use crate::stream::{self, Stream};
@@ -244,7 +244,7 @@ fn in_capture(order: &Order<'_>, driver: &'static Driver, stream: &Entered<Strea
         };
         // A block whose capture was broken never came into being and is still the caller's to free, by an address that the
         // driver has given out again: the free of the one would be that of the other.
-        if super::is_in_void_graph(record.base()) {
+        if super::is_void(super::find_anywhere(record.base())) {
             unusable.push((record, native));
             continue;
         }
@@ -252,6 +252,9 @@ fn in_capture(order: &Order<'_>, driver: &'static Driver, stream: &Entered<Strea
             Ok(()) => {
                 statistics::count_alloc(order.ledger, me, &record);
                 break Ok(record.base());
+            }
+            Err(InsertError::Overlap(old)) if super::is_void(Some(old.0)) => {
+                unusable.push((record, native));
             }
             Err(_) => break settle(order.ledger, me, record, || give_back(&record, native)),
         }

@@ -348,10 +348,14 @@ fn forget_graph(record: &Record) {
     }
 }
 
-/// Whether the address is that of a block whose capture came to nothing, and which nobody has freed.
-fn is_in_void_graph(base: u64) -> bool {
-    let is_void = |old: Record| old.flags() & OF_GRAPH != 0 && capture::is_void(old.graph());
-    LEDGER.find(base).is_some_and(is_void) || direct::RESERVES.find(base).is_some_and(is_void)
+/// Whether it is a block whose capture came to nothing, and which nobody has freed.
+fn is_void(block: Option<Record>) -> bool {
+    block.is_some_and(|block| block.flags() & OF_GRAPH != 0 && capture::is_void(block.graph()))
+}
+
+/// The block of a caller's at an address, or what an allocator had directly.
+fn find_anywhere(address: u64) -> Option<Record> {
+    LEDGER.find(address).or_else(|| direct::RESERVES.find(address))
 }
 
 /// The device in whose context a block was made: for page-locked memory, which belongs to the CPU, a GPU.

@@ -552,7 +552,8 @@ static void check_input(with_struct call, size_t size)
     check_input_since(call, size, size);
 }
 
-static void check_output(with_struct call, size_t size)
+/* The struct had `first` bytes when it was new. */
+static void check_output_since(with_struct call, size_t first, size_t size)
 {
     static const size_t bad[] = {0, 1, 7, 8, 65537, SIZE_MAX, SIZE_MAX / 2};
     size_t i, at;
@@ -563,8 +564,13 @@ static void check_output(with_struct call, size_t size)
         CHECK_EQ_U64(room.struct_size, bad[i]);
         CHECK_EQ_U64(room.bytes[8], 0xff);
     }
-    room.struct_size = size - 1;
+    room.struct_size = first - 1;
     CHECK_STATUS(call(&room), WARP_ERROR_INVALID_ARGUMENT);
+    /* An older caller's: nothing behind it is written. */
+    memset(&room, 0xff, sizeof room);
+    room.struct_size = first;
+    CHECK_STATUS(call(&room), WARP_SUCCESS);
+    CHECK_EQ_U64(room.bytes[first], 0xff);
     memset(&room, 0xff, sizeof room);
     room.struct_size = size;
     CHECK_STATUS(call(&room), WARP_SUCCESS);
@@ -578,6 +584,11 @@ static void check_output(with_struct call, size_t size)
     for (at = size; at < size + 100; ++at)
         CHECK_EQ_U64(room.bytes[at], 0);
     CHECK_EQ_U64(room.bytes[size + 100], 0xff);
+}
+
+static void check_output(with_struct call, size_t size)
+{
+    check_output_since(call, size, size);
 }
 
 PROCESS_TEST(structs_may_grow)
@@ -595,7 +606,7 @@ PROCESS_TEST(structs_may_grow)
     check_output(device_with, sizeof(warp_device_info));
     check_output(stream_info_with, sizeof(warp_stream_info));
     check_output(event_info_with, sizeof(warp_event_info));
-    check_output(pointer_with, sizeof(warp_pointer_info));
+    check_output_since(pointer_with, offsetof(warp_pointer_info, allocator), sizeof(warp_pointer_info));
     check_output(statistics_with, sizeof(warp_statistics));
     check_input_since(empty_with, offsetof(warp_array_options, mempool), sizeof(warp_array_options));
     check_input(wrap_with, sizeof(warp_array_wrap_options));
