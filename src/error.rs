@@ -2,6 +2,7 @@
 //! sentence that names the way out. The C face (`ffi::status`) turns this into a code and a record.
 
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 
 /// Every kind of failure. The numbers are part of the ABI: never renumbered, retired ones never reused.
 /// 1–99 the caller's doing, 100–199 the machine's, 200–299 the driver's, 900 ours.
@@ -67,14 +68,33 @@ impl Status {
     }
 }
 
-/// A failure on its way up. Made only when something failed, so it may allocate.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub struct Error {
+/// A failure on its way up. Made only when something failed, so it may allocate; one word, so that what did not fail goes up in
+/// registers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error(Box<Details>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Details {
     pub status: Status,
     /// The driver's `CUresult`, 0 where the driver was not involved.
     pub driver_code: u32,
     pub message: String,
 }
+
+impl Deref for Error {
+    type Target = Details;
+    fn deref(&self) -> &Details {
+        &self.0
+    }
+}
+
+impl DerefMut for Error {
+    fn deref_mut(&mut self) -> &mut Details {
+        &mut self.0
+    }
+}
+
+impl std::error::Error for Error {}
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -87,7 +107,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     #[cold]
     pub fn new(status: Status, message: impl Into<String>) -> Error {
-        Error { status, driver_code: 0, message: message.into() }
+        Error(Box::new(Details { status, driver_code: 0, message: message.into() }))
     }
 
     #[cold]

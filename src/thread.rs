@@ -25,6 +25,8 @@ pub struct Record {
     number: usize,
     /// Addresses of slots that a call of this thread is inside of; 0 is none. The first are in the same cache line.
     inside: [AtomicUsize; PLACES],
+    /// How many callbacks of other code the thread is in the middle of. The thread's own.
+    callbacks: AtomicU32,
     counts: [Count; COUNTS],
     spares: [Spare; SPARES],
     next: AtomicPtr<Record>,
@@ -35,6 +37,18 @@ impl Record {
     #[inline]
     pub fn number(&self) -> usize {
         self.number
+    }
+
+    /// How many callbacks of other code the thread is in the middle of.
+    #[inline]
+    pub fn callbacks(&self) -> u32 {
+        self.callbacks.load(Ordering::Relaxed)
+    }
+
+    /// To be set by the thread itself.
+    #[inline]
+    pub fn set_callbacks(&self, depth: u32) {
+        self.callbacks.store(depth, Ordering::Relaxed);
     }
 
     /// Adds one to the first or the second count of `key`. False when the record has no room for it. For the
@@ -212,6 +226,7 @@ fn make() -> &'static Record {
         number: NEXT.fetch_add(1, Ordering::Relaxed),
         inside: [const { AtomicUsize::new(0) }; PLACES],
         taken: AtomicU64::new(0),
+        callbacks: AtomicU32::new(0),
         counts: Default::default(),
         spares: Default::default(),
         taken_by_thread: AtomicBool::new(true),

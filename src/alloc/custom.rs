@@ -214,7 +214,9 @@ impl Made {
 /// Finds out what an allocator gave: what it had from here itself, what it says it makes, or what the driver says it is.
 fn what_was_made(from: &Allocator, request: &Request<'_>, address: u64) -> Result<Made> {
     let device = request.device;
-    if let Some(reserve) = direct::RESERVES.find(address) {
+    if !direct::RESERVES.is_untouched()
+        && let Some(reserve) = direct::RESERVES.find(address)
+    {
         return of_reserve(from, request, address, &reserve);
     }
     let plain = |kind: Kind| {
@@ -581,15 +583,31 @@ fn hand_back(
             unsafe { allocator.leave_releasing() };
             told
         }
-        None => {
-            // SAFETY: the record has the hold until the next line.
-            let told = unsafe { allocator::held(slot) }.deallocate(record.base(), &request);
-            // SAFETY: the record had the hold and is gone. The allocator may go with it.
-            unsafe { allocator::release_hold(slot) };
-            told
-        }
+        None => hand_back_closed(me, slot, record.base(), &request),
     };
     forget_graph(record);
+    told
+}
+
+/// As the middle of `hand_back`, to an allocator whose handle is stale.
+#[cold]
+fn hand_back_closed(
+    me: &'static thread::Record,
+    slot: u32,
+    address: u64,
+    request: &Request<'_>,
+) -> Result<()> {
+    // SAFETY: the record has the hold until the end.
+    let told = match unsafe { allocator::enter_closed(me, slot) } {
+        Some(allocator) => allocator.deallocate(address, request),
+        None => Err(error!(
+            AllocatorFailed,
+            "{} bytes at {address:#x} do not go back to their allocator: too many calls are inside of each other",
+            request.size
+        )),
+    };
+    // SAFETY: the record had the hold and is gone. The allocator may go with it.
+    unsafe { allocator::release_hold(slot) };
     told
 }
 

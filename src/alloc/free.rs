@@ -52,11 +52,10 @@ pub fn free_in(ledger: &Ledger, ptr: u64, options: &FreeOptions<'_>) -> Result<(
         runtime::is_forked()
     };
     let me = thread::mine();
-    let mut record =
-        match ledger.remove_as(me.number(), ptr, |record| check(record, options).map_err(Box::new)) {
-            Ok(record) => record,
-            Err(refused) => return Err(why_not(ledger, ptr, refused)),
-        };
+    let mut record = match ledger.remove_as(me.number(), ptr, |record| check(record, options)) {
+        Ok(record) => record,
+        Err(refused) => return Err(why_not(ledger, ptr, refused)),
+    };
     if record.allocator() != 0 {
         return custom::free(ledger, me, record, options);
     }
@@ -175,9 +174,9 @@ fn wrong(record: &Record, what: &str, said: u64, is: u64) -> Error {
 }
 
 #[cold]
-fn why_not(ledger: &Ledger, ptr: u64, refused: RemoveError<Box<Error>>) -> Error {
+fn why_not(ledger: &Ledger, ptr: u64, refused: RemoveError<Error>) -> Error {
     match refused {
-        RemoveError::Refused(error) => *error,
+        RemoveError::Refused(error) => error,
         RemoveError::Interior(record) => error!(
             InteriorPointer,
             "{ptr:#x} lies {} bytes inside the block of {} bytes at {:#x}; nothing was freed: free the block's first address",

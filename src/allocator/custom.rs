@@ -10,10 +10,9 @@ use crate::handle::Handle;
 use crate::kind::Kind;
 use crate::log::log;
 use crate::runtime;
-use crate::thread::{self, Place};
+use crate::thread;
 use crate::{stream, tag};
 use std::any::Any;
-use std::cell::Cell;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -56,51 +55,42 @@ pub struct Custom {
 /// never come to an end.
 const DEEPEST: u32 = 10;
 
-thread_local! {
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
-}
-
 /// Whether a callback of an allocator is running on this thread: it may hold locks that another one wants.
 pub fn is_inside_a_callback() -> bool {
-    DEPTH.get() != 0
+    thread::mine().callbacks() != 0
 }
 
-/// A callback that is about to run on this thread, where whoever stops the allocator can see it.
-struct Inside(Option<Place>);
+/// A callback that is running on this thread.
+struct Inside(&'static thread::Record);
 
 impl Inside {
-    fn enter(place: Option<Place>) -> Inside {
-        DEPTH.set(DEPTH.get() + 1);
-        Inside(place)
+    #[inline]
+    fn enter(me: &'static thread::Record) -> Inside {
+        me.set_callbacks(me.callbacks() + 1);
+        Inside(me)
     }
 }
 
 impl Drop for Inside {
+    #[inline]
     fn drop(&mut self) {
-        DEPTH.set(DEPTH.get() - 1);
-        if let Some(place) = self.0 {
-            place.give_back();
-        }
+        self.0.set_callbacks(self.0.callbacks() - 1);
     }
 }
 
-/// What a callback finds, and what is put back after it.
+/// What a callback finds, and what is put back after it, in this order.
 struct Around {
-    // Put back in this order.
     _relaxed: Option<RelaxedCapture<'static>>,
     _entered: Option<ContextGuard<'static>>,
     /// Whatever the callback leaves current, this is so again.
     _before: Before,
-    native_context: usize,
 }
 
-struct Before(Option<(&'static Driver, RawContext)>);
+struct Before(&'static Driver, RawContext);
 
 impl Drop for Before {
     fn drop(&mut self) {
-        if let Some((driver, context)) = self.0 {
-            driver.put_back_context(context);
-        }
+        self.0.put_back_context(self.1);
     }
 }
 
@@ -117,74 +107,70 @@ impl Custom {
         }
     }
 
-    fn around(&self, request: &Request<'_>) -> Result<Around> {
+    /// What is put around a callback, and the context that it is told of.
+    fn around(&self, request: &Request<'_>) -> Result<(Around, usize)> {
         let device = request.device;
-        let nothing = Around { _relaxed: None, _entered: None, _before: Before(None), native_context: 0 };
-        if !device.is_cuda() {
-            return Ok(nothing);
-        }
         let driver = runtime::driver()?;
+        let before = driver.current_context().map_err(|f| driver.error(f))?;
         if request.flags & flags::DEVICE_LOST != 0 {
             // No context: a driver call with an address of the dead one is an error then, and not the free of another block.
-            let before = driver.current_context().map_err(|f| driver.error(f))?;
             driver.put_back_context(RawContext::NULL);
-            return Ok(Around { _before: Before(Some((driver, before))), ..nothing });
+            return Ok((Around { _relaxed: None, _entered: None, _before: Before(driver, before) }, 0));
         }
         let context = device.context(driver)?;
-        if self.manages_context {
-            return Ok(Around { native_context: context.0.addr(), ..nothing });
-        }
-        let before = driver.current_context().map_err(|f| driver.error(f))?;
         let entered = driver.enter(context).map_err(|f| device.error(driver, f))?;
         let relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
-        Ok(Around {
-            _relaxed: Some(relaxed),
-            _entered: Some(entered),
-            _before: Before(Some((driver, before))),
-            native_context: context.0.addr(),
-        })
+        let around =
+            Around { _relaxed: Some(relaxed), _entered: Some(entered), _before: Before(driver, before) };
+        Ok((around, context.0.addr()))
     }
 
-    /// Where threads that are in its callbacks say that they are.
-    fn place(&self) -> usize {
-        std::ptr::from_ref(self).addr()
-    }
-
-    /// Before a callback is called; `None` when none is any more.
-    fn enter(&self, what: &str) -> Result<Option<Inside>> {
-        let place = if DEPTH.get() < DEEPEST { Place::take(thread::mine(), self.place()) } else { None };
-        if place.is_none() {
-            fail!(
-                AllocatorFailed,
-                "callbacks of allocators are {} deep on this thread, now {what} of \"{}\": an allocator must not ask for memory that it serves itself; use warp_allocator_allocate on the allocator below",
-                DEPTH.get(),
-                self.name
-            );
-        }
-        let inside = Inside::enter(place);
-        // Asked now that whoever stops it would see us.
-        Ok(if self.is_stopped.load(Ordering::Acquire) { None } else { Some(inside) })
-    }
-
-    /// `None` when it was stopped.
+    /// Calls back, from within the allocator. `None` when it was stopped.
+    #[inline]
     fn call<R>(
         &self,
         what: &str,
         request: &Request<'_>,
         call: impl FnOnce(&dyn Callbacks, &Told<'_>) -> R,
     ) -> Result<Option<R>> {
-        let Some(_inside) = self.enter(what)? else { return Ok(None) };
-        let around = self.around(request)?;
+        let me = thread::mine();
+        if me.callbacks() >= DEEPEST {
+            return Err(self.too_deep(what));
+        }
+        if self.is_stopped.load(Ordering::Acquire) {
+            return Ok(None);
+        }
+        let mut _around = None;
+        let mut native_context = 0;
+        if request.device.is_cuda() {
+            if self.manages_context && request.flags & flags::DEVICE_LOST == 0 {
+                native_context = request.device.context_if_any().0.addr();
+            } else {
+                let (around, context) = self.around(request)?;
+                _around = Some(around);
+                native_context = context;
+            }
+        }
         let told = Told {
             request,
-            native_context: around.native_context,
+            native_context,
             native_stream: request.stream.map_or(0, |stream| stream.native().0.addr()),
             stream: request.stream.map_or(0, stream::handle_of),
             stream_id: request.stream.map_or(0, |stream| stream.id()),
             tag: tag::tag_name(request.tag),
             kind: self.traits.kind.unwrap_or(Kind::Unknown),
         };
+        let _inside = Inside::enter(me);
         Ok(Some(call_out(what, || call(self.callbacks.as_ref(), &told))))
+    }
+
+    #[cold]
+    fn too_deep(&self, what: &str) -> Error {
+        error!(
+            AllocatorFailed,
+            "callbacks of allocators are {DEEPEST} deep on this thread, now {what} of \"{}\": an allocator must not ask for memory that it serves itself; use warp_allocator_allocate on the allocator below",
+            self.name
+        )
     }
 
     #[cold]
@@ -299,7 +285,14 @@ impl Source for Custom {
     }
 
     fn statistics(&self) -> Result<Option<Statistics>> {
-        let Some(_inside) = self.enter("the get_statistics callback")? else { return Ok(None) };
+        let me = thread::mine();
+        if me.callbacks() >= DEEPEST {
+            return Err(self.too_deep("the get_statistics callback"));
+        }
+        if self.is_stopped.load(Ordering::Acquire) {
+            return Ok(None);
+        }
+        let _inside = Inside::enter(me);
         match call_out("the get_statistics callback", || self.callbacks.statistics()) {
             None => Ok(None),
             Some((0, statistics)) => Ok(Some(statistics)),
@@ -315,9 +308,6 @@ impl Source for Custom {
 
     fn stop(&self) {
         self.is_stopped.store(true, Ordering::Release);
-        while thread::anyone_else_inside(thread::mine(), self.place()) {
-            std::thread::sleep(std::time::Duration::from_micros(20));
-        }
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -331,7 +321,7 @@ impl Drop for Custom {
         if *self.is_stopped.get_mut() || is_childs || runtime::is_exiting() {
             return;
         }
-        let _inside = Inside::enter(None);
+        let _inside = Inside::enter(thread::mine());
         call_out("the destroy callback", || self.callbacks.destroy());
     }
 }

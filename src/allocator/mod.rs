@@ -12,7 +12,7 @@ pub use install::{
 };
 pub use source::{Request, Source, Statistics, Traits, Upstream, flags};
 
-use crate::error::{Result, error, fail};
+use crate::error::{Error, Result, error};
 use crate::handle::{Entered, Handle, Hold, Object, Registry, Tag};
 use crate::ledger::Ledger;
 use crate::log::log;
@@ -91,6 +91,7 @@ impl Allocator {
     }
 
     /// Whether it was made by the process that this one was forked from, whose threads may hold its locks.
+    #[inline]
     pub fn is_of_parent(&self) -> bool {
         runtime::is_forked() && self.process != std::process::id()
     }
@@ -111,19 +112,26 @@ impl Allocator {
         self.book.get().map(Box::as_ref)
     }
 
-    /// Gets memory of it. What comes is an address that can be, aligned as asked.
+    /// Gets memory of it, for a caller that is inside. What comes is an address that can be, aligned as asked.
+    #[inline]
     pub fn allocate(&self, request: &Request<'_>) -> Result<u64> {
         if self.is_of_parent() {
-            fail!(
-                Forked,
-                "{} was made before this process was forked, and its locks may be held by threads that are not here; make one after the fork",
-                self.title()
-            );
+            return Err(self.forked());
         }
         self.source.allocate(request)
     }
 
+    #[cold]
+    fn forked(&self) -> Error {
+        error!(
+            Forked,
+            "{} was made before this process was forked, and its locks may be held by threads that are not here; make one after the fork",
+            self.title()
+        )
+    }
+
     /// Gives memory back to it. The memory is gone whatever comes of it; a failure is counted and told.
+    #[inline]
     pub fn deallocate(&self, address: u64, request: &Request<'_>) -> Result<()> {
         if self.is_of_parent() {
             return Ok(());
@@ -158,11 +166,6 @@ impl Allocator {
         self.source.as_any().downcast_ref().ok_or_else(|| {
             error!(InvalidArgument, "{} is no {sort} allocator; make one around it", self.title())
         })
-    }
-
-    /// No callback of other code is called any more, here and below, and none is running.
-    pub fn stop(&self) {
-        self.source.stop();
     }
 
     /// One more reference, unless there is none left.
@@ -242,6 +245,28 @@ pub fn release(handle: Handle) -> Result<()> {
         drop(ALLOCATORS.close(handle)?);
     }
     Ok(())
+}
+
+/// From now on no callback of the allocator is called, nor of those below, and none is running any more but in the middle of which
+/// this is called.
+pub fn stop(handle: Handle) -> Result<()> {
+    stop_held(&enter(handle)?.lasting_hold());
+    Ok(())
+}
+
+fn stop_held(allocator: &Hold<Allocator>) {
+    allocator.source.stop();
+    // SAFETY: the hold is the caller's.
+    unsafe { ALLOCATORS.wait_for_others(allocator.index()) };
+}
+
+/// As `enter_held`, of one whose handle is stale.
+///
+/// # Safety
+/// The caller has a hold on `held` for as long as the guard lives.
+pub unsafe fn enter_closed(thread: &'static crate::thread::Record, held: u32) -> Option<Entered<Allocator>> {
+    // SAFETY: the caller's promise.
+    unsafe { ALLOCATORS.enter_closed(thread, held) }
 }
 
 /// At shutdown: nobody's any more, and every handle stale. What comes back keeps them, to be dropped where no lock is held.

@@ -3,10 +3,11 @@
 
 use super::Allocator;
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Result, fail};
 use crate::handle::{Entered, Hold};
 use crate::kind::Kind;
 use crate::stream::Stream;
+use crate::thread;
 use std::any::Any;
 
 /// What is asked of an allocator. The same for an allocation and for the deallocation of what came of it.
@@ -116,7 +117,7 @@ pub trait Source: Send + Sync {
         None
     }
 
-    /// Callbacks of other code are not called any more, also not those below.
+    /// Callbacks of other code are not called any more, also not those below. Whoever asks waits for those that run.
     fn stop(&self) {}
 
     /// For what one sort alone can do.
@@ -129,6 +130,39 @@ pub struct Upstream(Hold<Allocator>);
 impl Upstream {
     pub fn of(allocator: &Entered<Allocator>) -> Upstream {
         Upstream(allocator.lasting_hold())
+    }
+
+    /// Calls it, where whoever stops it can see that.
+    fn call<R>(&self, call: impl FnOnce(&Allocator) -> Result<R>) -> Result<R> {
+        let Some(inside) = self.0.enter(thread::mine()) else {
+            fail!(AllocatorFailed, "{} is called by too many calls inside of each other", self.0.title());
+        };
+        call(&inside)
+    }
+
+    pub fn allocate(&self, request: &Request<'_>) -> Result<u64> {
+        self.call(|allocator| allocator.allocate(request))
+    }
+
+    pub fn deallocate(&self, address: u64, request: &Request<'_>) -> Result<()> {
+        self.call(|allocator| allocator.deallocate(address, request))
+    }
+
+    pub fn trim(&self, request: &Request<'_>) -> Result<u64> {
+        self.call(|allocator| allocator.trim(request))
+    }
+
+    pub fn record_stream(&self, address: u64, request: &Request<'_>) -> Result<bool> {
+        self.call(|allocator| allocator.record_stream(address, request))
+    }
+
+    pub fn statistics(&self) -> Result<Option<Statistics>> {
+        self.call(Allocator::statistics)
+    }
+
+    /// As `Allocator::stop`.
+    pub fn stop(&self) {
+        super::stop_held(&self.0);
     }
 }
 

@@ -168,6 +168,12 @@ impl Device {
         !self.context.load(Ordering::Acquire).is_null()
     }
 
+    /// The context as it was found last, NULL before there is one.
+    #[inline]
+    pub fn context_if_any(&self) -> RawContext {
+        RawContext(self.context.load(Ordering::Acquire))
+    }
+
     /// The context's id, 0 before there is one.
     pub fn context_id(&self) -> u64 {
         self.context_id.load(Ordering::Acquire)

@@ -372,8 +372,8 @@ pub unsafe extern "C" fn warp_allocator_release(allocator: *mut warp_allocator) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_allocator_stop(allocator: *mut warp_allocator) -> warp_status {
     guard(|| {
-        found(allocator)?.stop();
-        Ok(())
+        runtime::require_live()?;
+        allocator::stop(handle(allocator))
     })
 }
 

@@ -271,6 +271,32 @@ impl<T: Object> Registry<T> {
         self.try_enter(thread, held, None)
     }
 
+    /// Says that a call of this thread is inside of an object that the caller holds, closed or not. `None` when the thread is
+    /// inside of too many.
+    ///
+    /// # Safety
+    /// The caller has a hold on `held` for as long as the guard lives.
+    pub unsafe fn enter_closed(
+        &'static self,
+        thread: &'static thread::Record,
+        held: u32,
+    ) -> Option<Entered<T>> {
+        let slot = self.slot(held)?;
+        Some(Entered { slot, place: Place::take(thread, slot.address())?, local: PhantomData })
+    }
+
+    /// Comes back when no call of another thread is inside of the object that the caller holds. To be asked when calls that enter
+    /// from now on leave it alone.
+    ///
+    /// # Safety
+    /// The caller has a hold on `held`.
+    pub unsafe fn wait_for_others(&'static self, held: u32) {
+        let Some(slot) = self.slot(held) else { return };
+        while thread::anyone_else_inside(thread::mine(), slot.address()) {
+            std::thread::sleep(std::time::Duration::from_micros(20));
+        }
+    }
+
     /// The object that the caller holds, closed or not.
     ///
     /// # Safety
@@ -457,6 +483,13 @@ impl<T: Object> Hold<T> {
     /// The slot's number, the name of the hold.
     pub fn index(&self) -> u32 {
         self.index
+    }
+
+    /// Says that a call of this thread is inside, as long as the guard lives, which is shorter than this. `None` when it is inside
+    /// of too many objects.
+    pub fn enter(&self, thread: &'static thread::Record) -> Option<Entered<T>> {
+        // SAFETY: the hold is this guard's.
+        unsafe { self.registry.enter_closed(thread, self.index) }
     }
 }
 

@@ -227,6 +227,13 @@ impl Ledger {
         self.freed.has(base) && self.find(base).is_none()
     }
 
+    /// Whether no record was ever taken in.
+    #[inline]
+    #[must_use]
+    pub fn is_untouched(&self) -> bool {
+        self.root.link.load() == inner::Link::NONE
+    }
+
     /// The record of the live block that `address` lies in.
     #[inline]
     #[must_use]
