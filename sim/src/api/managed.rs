@@ -215,7 +215,7 @@ pub extern "C" fn cuMemRangeGetAttribute(
         };
         if attribute == ACCESSED_BY {
             let places = bytes / 4;
-            if places == 0 || bytes % 4 != 0 {
+            if places == 0 || !bytes.is_multiple_of(4) {
                 return Err(codes::INVALID_VALUE);
             }
             // GPUs by their numbers, the CPU last.
