@@ -101,12 +101,15 @@ fn ask(driver: &'static Driver, address: u64, context: RawContext) -> Result<Exp
     let facts = driver.pointer_facts(address).map_err(failed)?;
     require_plain(address, facts.class)?;
     let handle = driver.ipc_handle(address).map_err(|f| {
-        let reason = if f.is_invalid_value() || f.is_not_supported() {
-            "the driver gives no handle for this memory: that of another process, which was opened here, is not passed on; have the process that allocated it export it"
-        } else {
-            "a handle for other processes"
-        };
-        failed(f).context(reason)
+        if f.is_invalid_value() || f.is_not_supported() {
+            return error!(
+                NotSupported,
+                "the driver gives no handle for the memory at {address:#x} ({}): that of another process, which was opened here, is not passed on; have the process that allocated it export it",
+                driver.describe(f)
+            )
+            .with_driver_code(f.code);
+        }
+        failed(f).context("a handle for other processes")
     })?;
     Ok(Exported { handle, offset: address - facts.base, size: facts.size, ordinal: facts.ordinal })
 }
