@@ -5,6 +5,8 @@
  * needs: simulator
  */
 #include "captures.h"
+
+#include "arena.h"
 #include "driver_without.h"
 #include "foreign.h"
 #include "forked.h"
@@ -180,6 +182,31 @@ PROCESS_TEST(other_memory_is_refused_by_its_kind_with_the_way_out)
     check_refused(here, WARP_ERROR_UNKNOWN_POINTER, "shm_open");
     check_refused((void *)(uintptr_t)77, WARP_ERROR_UNKNOWN_POINTER, "no block");
     check_refused(NULL, WARP_ERROR_INVALID_ARGUMENT, "NULL");
+}
+
+/* What an allocator of the caller's carved from plain memory is in the driver's block; what it only calls plain is not. */
+PROCESS_TEST(blocks_of_other_allocators_are_what_the_driver_says)
+{
+    struct arena plain = {0}, pooled = {0}, unnamed = {0};
+    warp_ipc_memory memory;
+    char *blocks[4];
+    int i;
+    start_on("h200x2");
+    plain.from = foreign_plain(driver_primary(0), MIB);
+    pooled.from = foreign_pooled(driver_primary(0), NULL, MIB);
+    unnamed.from = foreign_plain(driver_primary(0), MIB);
+    blocks[0] = carved(&plain, WARP_MEMORY_CUDA_DEVICE, 1000);
+    blocks[1] = carved(&plain, WARP_MEMORY_CUDA_DEVICE, 1000);
+    blocks[2] = carved(&pooled, WARP_MEMORY_CUDA_DEVICE, 1000);
+    blocks[3] = carved(&unnamed, WARP_MEMORY_UNKNOWN, 1000);
+    memory = exported(blocks[1] + 9);
+    CHECK_EQ_U64(memory.offset, 1024 + 9);
+    CHECK_EQ_U64(memory.size, MIB);
+    check_refused(blocks[2], WARP_ERROR_NOT_SUPPORTED, "CUDA_MEMPOOL");
+    CHECK_EQ_U64(exported(blocks[3]).size, MIB);
+    for (i = 0; i < 4; ++i)
+        CHECK_STATUS(warp_free(blocks[i]), WARP_SUCCESS);
+    CHECK_EQ_I64(plain.live + pooled.live + unnamed.live, 0);
 }
 
 PROCESS_TEST(nonsense_is_refused)

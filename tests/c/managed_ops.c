@@ -5,6 +5,8 @@
  * needs: simulator
  */
 #include "captures.h"
+
+#include "arena.h"
 #include "driver_without.h"
 #include "foreign.h"
 #include "forked.h"
@@ -274,6 +276,25 @@ PROCESS_TEST(memory_of_other_code_is_as_good)
     CHECK_STR_CONTAINS(warp_error_get_message(), "pools");
     CHECK_EQ_I64(state_in(pooled, 0).preferred_ordinal, 0);
     CHECK_EQ_PTR(driver_current(), NULL);
+}
+
+PROCESS_TEST(a_block_of_another_allocator_ends_where_it_ends)
+{
+    struct arena arena = {0};
+    char *first, *second;
+    start_on("h200x2");
+    arena.from = foreign_managed(driver_primary(0), 16 * PAGE);
+    first = carved(&arena, WARP_MEMORY_CUDA_MANAGED, PAGE);
+    second = carved(&arena, WARP_MEMORY_UNKNOWN, 2 * PAGE);
+    CHECK_STATUS(warp_managed_prefetch(first, PAGE, gpu(1), NULL), WARP_SUCCESS);
+    CHECK_STATUS(warp_managed_prefetch(second, 0, cpu(), NULL), WARP_SUCCESS);
+    CHECK_EQ_I64(state_in(first, 0).last_prefetch_ordinal, 1);
+    CHECK_EQ_I64(state_in(second, 0).last_prefetch_ordinal, -1);
+    CHECK_EQ_I64(state_in(arena.from + 3 * PAGE, 0).last_prefetch_ordinal, WARP_MANAGED_NOWHERE);
+    check_refused(first, PAGE + 1, WARP_ERROR_INVALID_ARGUMENT, "pass the end");
+    CHECK_STATUS(warp_free(first), WARP_SUCCESS);
+    CHECK_STATUS(warp_free(second), WARP_SUCCESS);
+    CHECK_EQ_I64(arena.live, 0);
 }
 
 /* ---- What is refused ----------------------------------------------------------------------------------------------------- */
