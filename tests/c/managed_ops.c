@@ -504,6 +504,7 @@ PROCESS_TEST(a_driver_that_tells_nothing_is_named)
 struct beside {
     void *block;
     warp_stream *captured, *other;
+    int is_over, sent, refused;
 };
 
 /* What any thread may do while `captured` is captured. */
@@ -581,6 +582,46 @@ PROCESS_TEST(so_do_captures_of_other_code)
     CHECK_STATUS(warp_stream_release(legacy), WARP_SUCCESS);
     CHECK_STATUS(warp_stream_release(b.captured), WARP_SUCCESS);
     CHECK_STATUS(warp_stream_release(b.other), WARP_SUCCESS);
+    CHECK_NOTHING_LEFT();
+}
+
+static void *send_on_and_on(void *argument)
+{
+    struct beside *b = argument;
+    while (!__atomic_load_n(&b->is_over, __ATOMIC_ACQUIRE)) {
+        warp_status status = warp_managed_prefetch(b->block, 0, cpu(), b->captured);
+        if (status == WARP_SUCCESS)
+            __atomic_fetch_add(&b->sent, 1, __ATOMIC_RELAXED);
+        else if (status == WARP_ERROR_ILLEGAL_IN_CAPTURE)
+            __atomic_fetch_add(&b->refused, 1, __ATOMIC_RELAXED);
+        else
+            CHECK_STATUS(status, WARP_SUCCESS);
+    }
+    return NULL;
+}
+
+/* The question whether a stream is captured, and the prefetch, leave no room for a begin between them. */
+PROCESS_TEST(a_capture_that_begins_meanwhile_is_not_broken)
+{
+    const int enough = check_under("valgrind") ? 20 : 3000;
+    struct beside b = {0};
+    pthread_t thread;
+    int round = 0;
+    start_on("h200x2");
+    b.block = managed_of(gpu(0));
+    b.captured = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+    REQUIRE(pthread_create(&thread, NULL, send_on_and_on, &b) == 0);
+    /* Until they have met often enough. */
+    do {
+        begin(b.captured);
+        CHECK_STATUS(warp_graph_release(end(b.captured)), WARP_SUCCESS);
+        ++round;
+    } while (check_failure_count() == 0 && (round < enough || __atomic_load_n(&b.sent, __ATOMIC_RELAXED) < enough ||
+                                            __atomic_load_n(&b.refused, __ATOMIC_RELAXED) < enough));
+    __atomic_store_n(&b.is_over, 1, __ATOMIC_RELEASE);
+    pthread_join(thread, NULL);
+    CHECK_STATUS(warp_free(b.block), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(b.captured), WARP_SUCCESS);
     CHECK_NOTHING_LEFT();
 }
 
