@@ -1434,6 +1434,120 @@ warp_status warp_statistics_get(const warp_device *device, warp_memory_kind kind
 warp_status warp_statistics_reset_peak(warp_device *device);
 
 /* ================================================================================================
+ * Managed memory
+ *
+ * Managed memory moves to whoever touches it, page by page, which costs more than a copy when much of it is touched for the
+ * first time. Sent there before, it arrives in one go and in the order of a stream; hints tell the driver where it is best kept.
+ * Neither changes a byte, nor who may touch it. Any managed memory will do, of this library or of other code; it is allocated
+ * with the kind WARP_MEMORY_CUDA_MANAGED.
+ *
+ * GPUs without concurrent managed access (is_concurrent_managed_access_supported of warp_device_info) take no part: there the
+ * driver moves all of it when work begins.
+ * ================================================================================================ */
+
+/** A hint for managed memory. */
+typedef int32_t warp_managed_advice;
+
+/**
+ * It is read by many and seldom written: each reader gets a copy of its own, which a write does away with.
+ */
+#define WARP_MANAGED_ADVICE_SET_READ_MOSTLY 1
+
+/** That does not hold any more. */
+#define WARP_MANAGED_ADVICE_UNSET_READ_MOSTLY 2
+/** It is best kept on the device: others reach it there, where they can, and it does not move to them. */
+#define WARP_MANAGED_ADVICE_SET_PREFERRED_LOCATION 3
+/** No device is better than another. */
+#define WARP_MANAGED_ADVICE_UNSET_PREFERRED_LOCATION 4
+/** The device will access it: it is kept mapped there, wherever it is, where that can be. */
+#define WARP_MANAGED_ADVICE_SET_ACCESSED_BY 5
+/** That does not hold any more. */
+#define WARP_MANAGED_ADVICE_UNSET_ACCESSED_BY 6
+
+/**
+ * No place: the ordinal of a place in warp_managed_state that is none, or not the same for all of the range.
+ */
+#define WARP_MANAGED_NOWHERE (-2)
+
+/** What the driver was told of a range of managed memory. Where it is now nobody tells. */
+typedef struct warp_managed_state {
+    /** sizeof(warp_managed_state), set by the caller. */
+    size_t struct_size;
+    /** The device that all of it is best kept on; NULL for none, and for one that is not in the table. */
+    warp_device *preferred;
+    /**
+     * The device that all of it was sent to last; NULL for none, and for one that is not in the table. It may have moved on since.
+     */
+    warp_device *last_prefetch;
+    /** The GPU's number of `preferred`, -1 for the CPU, WARP_MANAGED_NOWHERE. */
+    int32_t preferred_ordinal;
+    /** The GPU's number of `last_prefetch`, -1 for the CPU, WARP_MANAGED_NOWHERE. */
+    int32_t last_prefetch_ordinal;
+    /** Is all of it said to be read by many? */
+    uint8_t is_read_mostly;
+} warp_managed_state;
+
+/**
+ * Sends managed memory to a device, in the order of a stream: work that comes later on that stream finds it there. The block's
+ * free comes after it.
+ *
+ * @param ptr  any address in a block of managed memory, of this library or of other code. The driver sends whole pages.
+ * @param size  bytes; 0 for all from there to the end of the block.
+ * @param target  where to; a GPU, or "cpu"; NULL for the default.
+ * @param stream  where to put it, of any GPU; NULL for the current stream of the target, or of the memory's own GPU when the
+ *     target is the CPU.
+ * @return with nothing sent: WARP_ERROR_INVALID_ARGUMENT for NULL, memory that is not managed, a range that passes the end of
+ *     its block, and the stream of the CPU; WARP_ERROR_UNKNOWN_POINTER; WARP_ERROR_NOT_SUPPORTED for a target, or the GPU of
+ *     the stream, without managed memory or concurrent managed access; WARP_ERROR_ILLEGAL_IN_CAPTURE on a stream that is
+ *     captured, since graphs have no such nodes: the capture goes on unharmed; WARP_ERROR_DEVICE_LOST, WARP_ERROR_FORKED,
+ *     WARP_ERROR_DRIVER.
+ */
+warp_status warp_managed_prefetch(const void *ptr, uint64_t size, warp_device *target, warp_stream *stream);
+
+/**
+ * Gives the driver a hint for managed memory. It holds at once, for whole pages, until it is taken back or the block is freed;
+ * also while something is captured.
+ *
+ * @param ptr  any address in a block of managed memory, of this library or of other code.
+ * @param size  bytes; 0 for all from there to the end of the block.
+ * @param advice  a WARP_MANAGED_ADVICE_… constant.
+ * @param device  the device that it is about, a GPU or "cpu"; NULL for the default. READ_MOSTLY, and taking PREFERRED_LOCATION
+ *     back, are about none.
+ * @return as warp_managed_prefetch(), and WARP_ERROR_INVALID_ARGUMENT for an advice that is none; WARP_ERROR_NOT_SUPPORTED also
+ *     for managed memory of a pool.
+ */
+warp_status warp_managed_advise(const void *ptr,
+                                uint64_t size,
+                                warp_managed_advice advice,
+                                warp_device *device);
+
+/**
+ * Asks the driver what it was told of managed memory, by whomever: what holds for all of the range.
+ *
+ * @param ptr  any address in a block of managed memory, of this library or of other code.
+ * @param size  bytes; 0 for all from there to the end of the block.
+ * @param out  filled as far as its struct_size goes.
+ * @return WARP_ERROR_INVALID_ARGUMENT for NULL, memory that is not managed and a range that passes the end of its block;
+ *     WARP_ERROR_UNKNOWN_POINTER, WARP_ERROR_DEVICE_LOST, WARP_ERROR_FORKED, WARP_ERROR_DRIVER.
+ */
+warp_status warp_managed_query_state(const void *ptr, uint64_t size, warp_managed_state *out);
+
+/**
+ * Asks the driver whether it was told that a device accesses managed memory (WARP_MANAGED_ADVICE_SET_ACCESSED_BY). This is the
+ * hint; who may touch the memory, warp_access_can() tells.
+ *
+ * @param ptr  any address in a block of managed memory, of this library or of other code.
+ * @param size  bytes; 0 for all from there to the end of the block.
+ * @param device  a GPU or "cpu"; NULL for the default.
+ * @param out  1 when that was said of all of the range, else 0.
+ * @return as warp_managed_query_state().
+ */
+warp_status warp_managed_query_accessed_by(const void *ptr,
+                                           uint64_t size,
+                                           const warp_device *device,
+                                           uint8_t *out);
+
+/* ================================================================================================
  * Allocators
  *
  * An allocator is who gets memory and takes it back: a built-in one, one of the caller's callbacks, or one that stands on
@@ -3273,6 +3387,40 @@ void *warp_cupy_malloc(void *param, size_t size, int32_t device);
  * @param device  not looked at.
  */
 void warp_cupy_free(void *param, void *ptr, int32_t device);
+
+/* ================================================================================================
+ * Memory for other processes
+ *
+ * Plain device memory has a handle by which another process on the same machine opens it (cuIpcOpenMemHandle()). The handle
+ * stands for the driver's whole block: what it opens there, with the offset added, is the address that was exported. The driver
+ * shares memory in pieces of 2 MiB, so small blocks beside it can be reached by the other process as well.
+ * ================================================================================================ */
+
+/** What another process needs to open memory of this one; plain bytes, to be sent by any means. */
+typedef struct warp_ipc_memory {
+    /** sizeof(warp_ipc_memory), set by the caller. */
+    size_t struct_size;
+    /** The driver's handle, a CUipcMemHandle or cudaIpcMemHandle_t. */
+    uint8_t handle[64];
+    /** Bytes from what the handle opens to the address that was exported. */
+    uint64_t offset;
+    /** Bytes of what the handle opens. */
+    uint64_t size;
+    /** The GPU's number in this process. The other process may number its GPUs in another way. */
+    int32_t ordinal;
+} warp_ipc_memory;
+
+/**
+ * Exports the block that an address lies in. The block stays the library's, and the caller sees to it that it is freed only
+ * when no other process has it open. Work is ordered between the processes by the caller. In a capture as well.
+ *
+ * @param ptr  any address in a block of WARP_MEMORY_CUDA_DEVICE, of this library or of other code.
+ * @param out  filled as far as its struct_size goes.
+ * @return WARP_ERROR_NOT_SUPPORTED, with the way out in the message, for memory of any other kind, of graphs and of other
+ *     processes, and for GPUs without it (is_ipc_supported of warp_device_info); WARP_ERROR_INVALID_ARGUMENT for NULL;
+ *     WARP_ERROR_UNKNOWN_POINTER, WARP_ERROR_DEVICE_LOST, WARP_ERROR_FORKED, WARP_ERROR_DRIVER.
+ */
+warp_status warp_ipc_export(const void *ptr, warp_ipc_memory *out);
 
 #ifdef __cplusplus
 } /* extern "C" */

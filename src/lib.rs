@@ -10,6 +10,7 @@
 //! - `allocator`: allocators as objects, ours, other code's, and those that stand on others.
 //! - `alloc`: raw memory, who serves it and how it is given back. `ledger`: every live block by its address.
 //! - `plug`: serving frameworks that call plain functions.
+//! - `managed`: managed memory on the move, and hints for it. `ipc`: memory for other processes.
 //! - `pool`: memory pools, and which one a device allocates from.
 //! - `capture`: work that is recorded, and the graph that owns what was allocated meanwhile. `graph`: launching it.
 //! - `peer`: which GPU may touch whose memory.
@@ -39,9 +40,11 @@ pub mod ffi;
 mod fork;
 mod graph;
 mod handle;
+mod ipc;
 mod kind;
 pub mod ledger;
 mod log;
+mod managed;
 mod peer;
 mod plug;
 mod pool;

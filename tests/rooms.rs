@@ -34,6 +34,8 @@ const CONCEPTS: &[(&str, &[&str])] = &[
     ("plug", &["alloc", "allocator", "device", "driver", "stream"]),
     ("event", &["capture", "device", "driver", "stream"]),
     ("copy", &["alloc", "capture", "device", "driver", "stream"]),
+    ("managed", &["alloc", "device", "driver", "stream"]),
+    ("ipc", &["alloc", "device", "driver"]),
     ("graph", &["alloc", "capture", "device", "driver", "stream"]),
     ("array", &["alloc", "capture", "copy", "device", "driver", "stream"]),
     ("access", &["alloc", "array", "capture", "device", "driver", "peer", "pool"]),

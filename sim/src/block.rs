@@ -1,6 +1,7 @@
 //! Live memory of every kind: one record a block, found by any address inside it.
 use std::collections::BTreeMap;
 
+use crate::advice::Advised;
 use crate::codes::{self, Code};
 use crate::reserve;
 use crate::space::{ALIGNMENT, Slot, StoreId};
@@ -80,6 +81,8 @@ pub struct Block {
     pub absent: bool,
     /// Access by device, for mappings.
     pub access: BTreeMap<usize, u32>,
+    /// Hints for managed memory.
+    pub advised: Advised,
 }
 
 impl Block {
@@ -207,6 +210,7 @@ impl World {
             freeing: false,
             absent: false,
             access: BTreeMap::new(),
+            advised: Advised::default(),
         });
         base
     }

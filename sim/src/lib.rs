@@ -8,6 +8,7 @@
 //!   `graph_memory`, `user_object`, `module` and `kernel` (programs, launches), `ptx` (their interpreter), `trouble` (faults), `block` (live memory), `space` and `reserve` (addresses), `store` (contents), `pool`,
 //!   `vmm`, `managed`, `share`, `handle`.
 //! - `codes`, `symbol`: result codes, names of entry points; `record`: the call log; `fault`: ordered failures.
+mod advice;
 pub mod api;
 mod attribute;
 mod block;

@@ -13,6 +13,7 @@ const GROWTH: u64 = 32 << 20;
 const GRANULE: u64 = 2 << 20;
 
 pub const LOCATION_DEVICE: u32 = 1;
+pub const LOCATION_HOST: u32 = 2;
 pub const READ_WRITE: u32 = 3;
 
 /// A place that memory can be at, as C lays it out.

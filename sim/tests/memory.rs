@@ -196,13 +196,66 @@ fn managed_memory_is_closed_to_the_cpu_while_a_gpu_without_concurrent_access_wor
     let sim = Sim::start("h200,concurrent=0");
     let managed = get(|address| cuMemAllocManaged(address, 4096, 1));
     let stream = sim.stream(NON_BLOCKING);
-    is(cuMemPrefetchAsync_v2(managed, 4096, Location { kind: 1, id: 0 }, 0, stream), INVALID_DEVICE);
+    for to in [Location { kind: 1, id: 0 }, Location { kind: 2, id: 0 }] {
+        is(cuMemPrefetchAsync_v2(managed, 4096, to, 0, stream), INVALID_DEVICE);
+    }
     assert_eq!(sim.child(|| touch(managed)), 0);
     ok(warpsim_hold(stream));
     assert_eq!(sim.child(|| touch(managed)), -libc::SIGSEGV);
     ok(cuMemsetD8Async(managed, 9, 4096, stream));
     ok(cuStreamSynchronize(stream));
     assert_eq!(sim.child(|| touch(managed)), 9);
+}
+
+const READ_MOSTLY: u32 = 1;
+const PREFERRED_LOCATION: u32 = 2;
+const LAST_PREFETCH_LOCATION: u32 = 4;
+
+fn asked(which: u32, address: u64, bytes: usize) -> i32 {
+    get(|value| cuMemRangeGetAttribute(value, 4, which, address, bytes))
+}
+
+#[test]
+fn a_hint_holds_for_its_pages_and_ends_with_the_block() {
+    let sim = Sim::start("h200x2");
+    let (here, there) = (Location { kind: 1, id: 0 }, Location { kind: 1, id: 1 });
+    let managed = get(|address| cuMemAllocManaged(address, 5 * 4096, 1));
+    ok(cuMemAdvise_v2(managed + 4096, 2 * 4096, 1, here));
+    ok(cuMemAdvise_v2(managed + 2 * 4096 + 9, 1, 3, there));
+    let pages: Vec<_> = (0..5)
+        .map(|page| managed + page * 4096)
+        .map(|page| (asked(READ_MOSTLY, page, 4096), asked(PREFERRED_LOCATION, page, 1)))
+        .collect();
+    assert_eq!(pages, [(0, -2), (1, -2), (1, 1), (0, -2), (0, -2)]);
+    assert_eq!(asked(READ_MOSTLY, managed + 4096, 2 * 4096), 1);
+    assert_eq!(asked(PREFERRED_LOCATION, managed + 4096, 2 * 4096), -2);
+    ok(cuMemAdvise_v2(managed, 5 * 4096, 2, here));
+    assert_eq!(asked(READ_MOSTLY, managed + 4096, 4096), 0);
+    assert_eq!(asked(PREFERRED_LOCATION, managed + 2 * 4096, 4096), 1);
+    ok(cuMemFree_v2(managed));
+    let again = get(|address| cuMemAllocManaged(address, 5 * 4096, 1));
+    assert_eq!((again, asked(PREFERRED_LOCATION, again + 2 * 4096, 4096)), (managed, -2));
+    ok(cuMemFree_v2(again));
+    assert_eq!(sim.live("*"), 0);
+}
+
+#[test]
+fn a_prefetch_is_work_of_its_stream_and_changes_no_byte() {
+    let sim = Sim::start("h200x2");
+    let managed = get(|address| cuMemAllocManaged(address, 8192, 1));
+    let stream = sim.stream(NON_BLOCKING);
+    ok(cuMemsetD8Async(managed, 9, 8192, stream));
+    ok(warpsim_hold(stream));
+    ok(cuMemPrefetchAsync(managed + 4096, 4096, 1, stream));
+    is(cuStreamQuery(stream), NOT_READY);
+    assert_eq!(asked(LAST_PREFETCH_LOCATION, managed + 4096, 4096), 1);
+    assert_eq!(asked(LAST_PREFETCH_LOCATION, managed, 8192), -2);
+    ok(cuMemPrefetchAsync(managed, 8192, -1, stream));
+    ok(warpsim_release(stream));
+    ok(cuStreamSynchronize(stream));
+    assert_eq!((asked(LAST_PREFETCH_LOCATION, managed, 8192), touch(managed)), (-1, 9));
+    is(cuMemPrefetchAsync(managed, 8193, 0, stream), INVALID_VALUE);
+    is(cuMemPrefetchAsync(managed, 8192, 2, stream), INVALID_DEVICE);
 }
 
 #[test]

@@ -115,6 +115,11 @@ entry_points! {
     cuMemPoolGetAccess(flags: *mut CUmemAccess_flags, pool: CUmemoryPool, location: *mut CUmemLocation);
     cuMemPoolSetAccess(pool: CUmemoryPool, access: *const CUmemAccessDesc, count: usize);
 
+    cuMemPrefetchAsync_v2(ptr: CUdeviceptr, size: usize, place: CUmemLocation, flags: c_uint, stream: CUstream);
+    cuMemAdvise_v2(ptr: CUdeviceptr, size: usize, advice: CUmem_advise, place: CUmemLocation);
+    cuMemRangeGetAttribute(out: *mut c_void, bytes: usize, attribute: CUmem_range_attribute, ptr: CUdeviceptr, size: usize);
+    cuIpcGetMemHandle(handle: *mut CUipcMemHandle, ptr: CUdeviceptr);
+
     cuMemGetAccess(flags: *mut c_ulonglong, location: *const CUmemLocation, ptr: CUdeviceptr);
 
     cuPointerGetAttribute(value: *mut c_void, attribute: CUpointer_attribute, ptr: CUdeviceptr);
@@ -174,6 +179,8 @@ entry_points! {
 
     @by_hand
     cuEventElapsedTime(milliseconds: *mut f32, start: CUevent, end: CUevent);
+    cuMemPrefetchAsync(ptr: CUdeviceptr, size: usize, device: CUdevice, stream: CUstream);
+    cuMemAdvise(ptr: CUdeviceptr, size: usize, advice: CUmem_advise, device: CUdevice);
 }
 
 /// Without these there is no using the driver at all; without any other, its feature is off.

@@ -187,6 +187,22 @@ impl Stream {
         }
     }
 
+    /// Puts on the stream what a capture of it would die of; an error when it is captured. What cannot be seen is a capture that
+    /// other code begins just then.
+    pub fn outside_captures<R>(
+        &self,
+        driver: &Driver,
+        what: &str,
+        put: impl FnOnce() -> std::result::Result<R, Failure>,
+    ) -> Result<R> {
+        // The receiver of a message may begin a capture, so messages come when the lock is free.
+        log::after(|| {
+            let _no_begin = BEGINS.read();
+            self.refuse_capture(driver, what)?;
+            put().map_err(|f| self.device.error(driver, f))
+        })
+    }
+
     /// Whether putting anything on the stream would record it, or break what is being recorded.
     #[inline]
     pub fn is_capturing(&self, driver: &Driver) -> std::result::Result<bool, Failure> {

@@ -36,6 +36,7 @@ PROBES = [
     ("driver_probe12.cpp", "driver_facts12_h200x2.txt", "h200x2", "c++",
      ["-O1", "-std=c++17", "-DBUSY_BYTES=(1<<20)"], []),
     ("driver_probe13.cpp", "driver_facts13_h200x2.txt", "h200x2", "c++", ["-O1", "-std=c++17"], []),
+    ("driver_probe14.cpp", "driver_facts14_h200x2.txt", "h200x2", "c++", ["-O1", "-std=c++17"], []),
 ]
 
 

@@ -19,12 +19,13 @@ pub extern "C" fn cuIpcGetMemHandle(handle: Out<IpcHandle>, address: u64) -> u32
     static E: Entry = Entry::new("cuIpcGetMemHandle");
     call(&E, [handle.address(), address], |session| {
         handle.check()?;
+        let context = session.current()?.handle;
         let block = session.blocks.at(address).filter(|block| block.kind == Kind::Default);
         let block = block.ok_or(codes::INVALID_VALUE)?;
         if !session.devices[block.device].gpu.has(attribute::IPC_EVENT) {
             return Err(codes::NOT_SUPPORTED);
         }
-        handle.put([MAGIC, process(), block.base, block.id, 0, 0, 0, 0])
+        handle.put([MAGIC, process(), block.base, block.id, context, 0, 0, 0])
     })
 }
 

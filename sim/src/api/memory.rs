@@ -1,9 +1,7 @@
-//! Device and managed memory: allocation, frees, questions about sizes, hints for managed memory.
-use crate::attribute;
+//! Device and managed memory: allocation, frees, questions about sizes.
 use crate::block::Kind;
 use crate::call::{Entry, Out, Session, call};
 use crate::codes::{self, Code};
-use crate::pool::{LOCATION_DEVICE, Location};
 use crate::work::Work;
 
 #[unsafe(no_mangle)]
@@ -195,124 +193,6 @@ pub extern "C" fn cuMemGetAddressRange_v2(base: Out<u64>, size: Out<usize>, addr
         let block = session.blocks.at(address).ok_or(codes::NOT_FOUND)?;
         base.put_if(block.base);
         size.put_if(block.size as usize);
-        Ok(())
-    })
-}
-
-/// Whether `[address, address + count)` is managed memory, or pageable memory that the GPUs can reach.
-fn managed_range(session: &Session, address: u64, count: usize) -> Result<(), Code> {
-    let end = address.checked_add(count as u64).ok_or(codes::INVALID_VALUE)?;
-    if count == 0 {
-        return Err(codes::INVALID_VALUE);
-    }
-    match session.blocks.at(address) {
-        Some(block) if block.kind == Kind::Managed && end <= block.end() => Ok(()),
-        None if !session.is_driver_address(address)
-            && session.devices.iter().any(|device| device.gpu.has(attribute::PAGEABLE_MEMORY_ACCESS)) =>
-        {
-            Ok(())
-        }
-        _ => Err(codes::INVALID_VALUE),
-    }
-}
-
-/// A place that managed memory can be sent to: a device with concurrent access, or the host.
-fn destination(session: &Session, location: Location) -> Result<(), Code> {
-    match location.kind {
-        LOCATION_DEVICE => {
-            let gpu = &session.device(location.id)?.gpu;
-            if gpu.has(attribute::CONCURRENT_MANAGED_ACCESS) { Ok(()) } else { Err(codes::INVALID_DEVICE) }
-        }
-        2..=4 => Ok(()),
-        _ => Err(codes::INVALID_VALUE),
-    }
-}
-
-/// The location that the older calls name by a device or -1 for the host.
-fn old_location(device: i32) -> Location {
-    if device == -1 { Location { kind: 2, id: 0 } } else { Location { kind: LOCATION_DEVICE, id: device } }
-}
-
-fn prefetch(
-    entry: &'static Entry,
-    address: u64,
-    count: usize,
-    location: Location,
-    flags: u32,
-    stream: u64,
-) -> Code {
-    let args = [address, count as u64, u64::from(location.kind), location.id as u64, stream];
-    call(entry, args, |session| {
-        let number = session.stream(stream)?;
-        session.outside_captures(number)?;
-        managed_range(session, address, count)?;
-        destination(session, location)?;
-        if flags != 0 {
-            return Err(codes::INVALID_VALUE);
-        }
-        session.submit(number, Vec::new(), Work::Nothing);
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuMemPrefetchAsync_v2(
-    address: u64,
-    count: usize,
-    location: Location,
-    flags: u32,
-    stream: u64,
-) -> u32 {
-    static E: Entry = Entry::new("cuMemPrefetchAsync_v2");
-    prefetch(&E, address, count, location, flags, stream)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuMemPrefetchAsync(address: u64, count: usize, device: i32, stream: u64) -> u32 {
-    static E: Entry = Entry::new("cuMemPrefetchAsync");
-    prefetch(&E, address, count, old_location(device), 0, stream)
-}
-
-fn advise(entry: &'static Entry, address: u64, count: usize, advice: u32, location: Location) -> Code {
-    let args = [address, count as u64, u64::from(advice), u64::from(location.kind), location.id as u64];
-    call(entry, args, |session| {
-        managed_range(session, address, count)?;
-        match advice {
-            // Read-mostly, set and unset, and unset preferred location ignore the place.
-            1 | 2 | 4 => Ok(()),
-            3 | 5 | 6 => destination(session, location),
-            _ => Err(codes::INVALID_VALUE),
-        }
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuMemAdvise_v2(address: u64, count: usize, advice: u32, location: Location) -> u32 {
-    static E: Entry = Entry::guarded("cuMemAdvise_v2");
-    advise(&E, address, count, advice, location)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuMemAdvise(address: u64, count: usize, advice: u32, device: i32) -> u32 {
-    static E: Entry = Entry::guarded("cuMemAdvise");
-    advise(&E, address, count, advice, old_location(device))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuStreamAttachMemAsync(stream: u64, address: u64, length: usize, flags: u32) -> u32 {
-    static E: Entry = Entry::new("cuStreamAttachMemAsync");
-    call(&E, [stream, address, length as u64, u64::from(flags)], |session| {
-        let number = session.stream(stream)?;
-        if !session.is_captured(number) {
-            session.beside_captures()?;
-        }
-        session.outside_captures(number)?;
-        let block = session.blocks.at(address).ok_or(codes::INVALID_VALUE)?;
-        let whole = length == 0 || length as u64 == block.size;
-        if block.kind != Kind::Managed || !whole || !matches!(flags, 1 | 2 | 4) {
-            return Err(codes::INVALID_VALUE);
-        }
-        session.submit(number, Vec::new(), Work::Nothing);
         Ok(())
     })
 }

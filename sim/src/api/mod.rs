@@ -16,6 +16,7 @@ pub mod host;
 pub mod init;
 pub mod ipc;
 pub mod kernel_node;
+pub mod managed;
 pub mod memory;
 pub mod module;
 pub mod node;

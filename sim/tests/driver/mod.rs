@@ -151,6 +151,15 @@ unsafe extern "C" {
         flags: u32,
         stream: u64,
     ) -> u32;
+    pub safe fn cuMemPrefetchAsync(address: u64, bytes: usize, device: i32, stream: u64) -> u32;
+    pub safe fn cuMemAdvise_v2(address: u64, bytes: usize, advice: u32, to: Location) -> u32;
+    pub safe fn cuMemRangeGetAttribute(
+        data: &mut i32,
+        bytes: usize,
+        which: u32,
+        address: u64,
+        count: usize,
+    ) -> u32;
     pub safe fn cuPointerGetAttribute(data: &mut u64, which: u32, address: u64) -> u32;
     pub safe fn cuMemPoolGetAttribute(pool: u64, which: u32, value: &mut u64) -> u32;
     pub safe fn cuMemPoolSetAttribute(pool: u64, which: u32, value: &mut u64) -> u32;
