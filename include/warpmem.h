@@ -47,6 +47,7 @@ extern "C" {
 /* Types that are named before the chapter that describes them. */
 typedef struct warp_allocator warp_allocator;
 typedef struct warp_graph warp_graph;
+typedef struct warp_ipc_memory warp_ipc_memory;
 
 /* ================================================================================================
  * Status and errors
@@ -1721,6 +1722,18 @@ typedef warp_status (*warp_allocator_record_stream_callback)(void *user,
                                                              const warp_alloc_request *request);
 
 /**
+ * Tells by what other processes open a block: for memory that the allocator knows more of than the driver says. Without it, and
+ * from other kinds of allocators, warp_ipc_export() goes by what the driver says of the memory.
+ *
+ * @param ptr  the block's first address.
+ * @param out  handle, size and offset of the block's first address in it; ordinal is set, all else 0 before the call.
+ */
+typedef warp_status (*warp_allocator_export_ipc_callback)(void *user,
+                                                          void *ptr,
+                                                          const warp_alloc_request *request,
+                                                          warp_ipc_memory *out);
+
+/**
  * The callbacks of an allocator, copied when it is created. What is NULL is not offered. Called on any thread, on several at once.
  */
 typedef struct warp_allocator_vtable {
@@ -1747,6 +1760,8 @@ typedef struct warp_allocator_vtable {
     warp_allocator_get_statistics_callback get_statistics;
     /** Called before a deallocation, for each other stream that used the block. */
     warp_allocator_record_stream_callback record_stream;
+    /** Called by warp_ipc_export(). */
+    warp_allocator_export_ipc_callback export_ipc;
 } warp_allocator_vtable;
 
 /** What is known of an allocator. */
@@ -3397,7 +3412,7 @@ void warp_cupy_free(void *param, void *ptr, int32_t device);
  * ================================================================================================ */
 
 /** What another process needs to open memory of this one; plain bytes, to be sent by any means. */
-typedef struct warp_ipc_memory {
+struct warp_ipc_memory {
     /** sizeof(warp_ipc_memory), set by the caller. */
     size_t struct_size;
     /** The driver's handle, a CUipcMemHandle or cudaIpcMemHandle_t. */
@@ -3408,7 +3423,7 @@ typedef struct warp_ipc_memory {
     uint64_t size;
     /** The GPU's number in this process. The other process may number its GPUs in another way. */
     int32_t ordinal;
-} warp_ipc_memory;
+};
 
 /**
  * Exports the block that an address lies in. The block stays the library's, and the caller sees to it that it is freed only

@@ -1,23 +1,14 @@
 //! Memory for other processes: which of it has a handle, and what of the block a handle stands for. What a handle opens is the
 //! driver's whole block, so an address travels as a handle and an offset.
 
-pub use crate::driver::IpcHandle;
+pub use crate::allocator::Exported;
 
 use crate::alloc::{self, Block, Kind, Rule};
+use crate::allocator;
 use crate::device::{self, Device};
 use crate::driver::{Driver, MemoryClass, RawContext};
 use crate::error::{Error, Result, error, fail};
 use crate::runtime;
-
-/// What another process needs to reach an address.
-pub struct Exported {
-    pub handle: IpcHandle,
-    /// From what the handle opens to the address.
-    pub offset: u64,
-    /// Bytes of what the handle opens.
-    pub size: u64,
-    pub ordinal: i32,
-}
 
 /// The handle of the block that the address lies in.
 pub fn export(address: u64) -> Result<Exported> {
@@ -27,11 +18,28 @@ pub fn export(address: u64) -> Result<Exported> {
             "NULL has no handle for other processes; pass an address in a block of memory"
         );
     }
-    match alloc::find(address) {
+    let found = alloc::find(address);
+    if let Some(block) = &found
+        && let Some(exported) = export_by_allocator(address, block)?
+    {
+        return Ok(exported);
+    }
+    match found {
         // What an allocator did not say the driver tells.
         Some(block) if block.kind() != Kind::Unknown => export_block(address, &block),
         _ => export_foreign(address),
     }
+}
+
+/// By what its allocator tells of the block, if it does.
+fn export_by_allocator(address: u64, block: &Block) -> Result<Option<Exported>> {
+    // Once its handle is stale nobody is there to ask.
+    let Ok(of) = allocator::enter(block.allocator()) else { return Ok(None) };
+    let exported = of.export_ipc(block.base(), &block.request())?;
+    Ok(exported.map(|exported| Exported {
+        offset: exported.offset.saturating_add(address - block.base()),
+        ..exported
+    }))
 }
 
 fn export_block(address: u64, block: &Block) -> Result<Exported> {

@@ -35,7 +35,7 @@ const CONCEPTS: &[(&str, &[&str])] = &[
     ("event", &["capture", "device", "driver", "stream"]),
     ("copy", &["alloc", "capture", "device", "driver", "stream"]),
     ("managed", &["alloc", "device", "driver", "stream"]),
-    ("ipc", &["alloc", "device", "driver"]),
+    ("ipc", &["alloc", "allocator", "device", "driver"]),
     ("graph", &["alloc", "capture", "device", "driver", "stream"]),
     ("array", &["alloc", "capture", "copy", "device", "driver", "stream"]),
     ("access", &["alloc", "array", "capture", "device", "driver", "peer", "pool"]),

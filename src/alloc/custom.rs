@@ -562,7 +562,8 @@ fn release_lost(me: &'static thread::Record, record: &mut Record) -> Result<()> 
     hand_back(me, record, None, flags::IDLE | flags::DEVICE_LOST)
 }
 
-fn request_of<'a>(record: &Record, stream: Option<&'a Entered<Stream>>, flags: u32) -> Request<'a> {
+/// What the allocator of a block was asked for it, as far as the record says.
+pub fn request_of<'a>(record: &Record, stream: Option<&'a Entered<Stream>>, flags: u32) -> Request<'a> {
     let device = crate::device::at(record.device()).expect("a record names a device");
     Request { device, size: record.size(), alignment: record.alignment(), stream, tag: record.tag(), flags }
 }

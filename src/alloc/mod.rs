@@ -446,6 +446,11 @@ impl Block {
         custom::handle_of(&self.0)
     }
 
+    /// What its allocator was asked for it.
+    pub fn request(&self) -> allocator::Request<'static> {
+        custom::request_of(&self.0, None, 0)
+    }
+
     /// Whether only the driver knows who may touch it: other code made it, of the driver's memory.
     pub fn is_made_elsewhere(&self) -> bool {
         self.0.flags() & MADE_ELSEWHERE != 0

@@ -2,7 +2,7 @@
 //! they answer is looked at before anybody uses it.
 #![forbid(unsafe_code)]
 
-use super::source::{Request, Source, Statistics, Traits, flags};
+use super::source::{Exported, Request, Source, Statistics, Traits, flags};
 use crate::boundary::call_out;
 use crate::driver::{ContextGuard, Driver, RawContext, RelaxedCapture};
 use crate::error::{Error, Result, Status, error, fail};
@@ -37,6 +37,8 @@ pub trait Callbacks: Send + Sync {
     fn records_streams(&self) -> bool;
     /// As `trim`.
     fn record_stream(&self, address: u64, told: &Told<'_>) -> Option<i32>;
+    /// As `trim`.
+    fn export_ipc(&self, address: u64, told: &Told<'_>) -> Option<(i32, Exported)>;
     /// As `trim`.
     fn statistics(&self) -> Option<(i32, Statistics)>;
 }
@@ -282,6 +284,15 @@ impl Source for Custom {
         })?;
         // Where it cannot, the work is waited for.
         Ok(recorded.flatten() == Some(0))
+    }
+
+    fn export_ipc(&self, address: u64, request: &Request<'_>) -> Result<Option<Exported>> {
+        let what = "the export_ipc callback";
+        match self.call(what, request, |callbacks, told| callbacks.export_ipc(address, told))?.flatten() {
+            None => Ok(None),
+            Some((0, exported)) => Ok(Some(exported)),
+            Some((status, _)) => Err(self.failed(what, status, request)),
+        }
     }
 
     fn statistics(&self) -> Result<Option<Statistics>> {

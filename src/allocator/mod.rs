@@ -10,7 +10,7 @@ pub use custom::{Callbacks, Custom, Told, is_inside_a_callback};
 pub use install::{
     effective, install, install_for_all, installed, override_for_thread, refer, thread_override, unrefer,
 };
-pub use source::{Request, Source, Statistics, Traits, Upstream, flags};
+pub use source::{Exported, Request, Source, Statistics, Traits, Upstream, flags};
 
 use crate::error::{Error, Result, error};
 use crate::handle::{Entered, Handle, Hold, Object, Registry, Tag};
@@ -155,6 +155,10 @@ impl Allocator {
     /// Whether it can be told of further streams that use a block.
     pub fn records_streams(&self) -> bool {
         self.source.records_streams()
+    }
+
+    pub fn export_ipc(&self, address: u64, request: &Request<'_>) -> Result<Option<Exported>> {
+        if self.is_of_parent() { Ok(None) } else { self.source.export_ipc(address, request) }
     }
 
     pub fn statistics(&self) -> Result<Option<Statistics>> {

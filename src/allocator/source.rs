@@ -3,6 +3,7 @@
 
 use super::Allocator;
 use crate::device::Device;
+use crate::driver::IpcHandle;
 use crate::error::{Result, fail};
 use crate::handle::{Entered, Hold};
 use crate::kind::Kind;
@@ -78,6 +79,17 @@ pub struct Statistics {
     pub reserved_bytes: u64,
 }
 
+/// What another process needs to reach an address.
+#[derive(Debug, Clone, Copy)]
+pub struct Exported {
+    pub handle: IpcHandle,
+    /// From what the handle opens to the address.
+    pub offset: u64,
+    /// Bytes of what the handle opens.
+    pub size: u64,
+    pub ordinal: i32,
+}
+
 /// An allocator as others see it. Called from any thread, with no lock of the library held; may be called again while a
 /// call is in it.
 pub trait Source: Send + Sync {
@@ -109,6 +121,11 @@ pub trait Source: Send + Sync {
 
     /// Its own account, `None` when it keeps none.
     fn statistics(&self) -> Result<Option<Statistics>> {
+        Ok(None)
+    }
+
+    /// What other processes open the block by that begins at an address; `None` when the allocator leaves that to the library.
+    fn export_ipc(&self, _address: u64, _request: &Request<'_>) -> Result<Option<Exported>> {
         Ok(None)
     }
 
@@ -154,6 +171,10 @@ impl Upstream {
 
     pub fn record_stream(&self, address: u64, request: &Request<'_>) -> Result<bool> {
         self.call(|allocator| allocator.record_stream(address, request))
+    }
+
+    pub fn export_ipc(&self, address: u64, request: &Request<'_>) -> Result<Option<Exported>> {
+        self.call(|allocator| allocator.export_ipc(address, request))
     }
 
     pub fn statistics(&self) -> Result<Option<Statistics>> {

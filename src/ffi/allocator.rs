@@ -33,6 +33,7 @@ use super::boundary::{
 };
 use super::callbacks::Table;
 use super::device::{found_device, told, warp_device};
+use super::ipc::warp_ipc_memory;
 use super::memory::{kind_of, warp_memory_kind};
 use super::status::warp_status;
 use super::stream::{given, warp_stream};
@@ -202,6 +203,20 @@ pub type warp_allocator_record_stream_callback = Option<
     ) -> warp_status,
 >;
 
+/// Tells by what other processes open a block: for memory that the allocator knows more of than the driver says. Without it, and
+/// from other kinds of allocators, warp_ipc_export() goes by what the driver says of the memory.
+///
+/// @param ptr  the block's first address.
+/// @param out  handle, size and offset of the block's first address in it; ordinal is set, all else 0 before the call.
+pub type warp_allocator_export_ipc_callback = Option<
+    unsafe extern "C" fn(
+        user: *mut c_void,
+        ptr: *mut c_void,
+        request: *const warp_alloc_request,
+        out: *mut warp_ipc_memory,
+    ) -> warp_status,
+>;
+
 /// The callbacks of an allocator, copied when it is created. What is NULL is not offered. Called on any thread, on several at once.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -227,6 +242,8 @@ pub struct warp_allocator_vtable {
     pub get_statistics: warp_allocator_get_statistics_callback,
     /// Called before a deallocation, for each other stream that used the block.
     pub record_stream: warp_allocator_record_stream_callback,
+    /// Called by warp_ipc_export().
+    pub export_ipc: warp_allocator_export_ipc_callback,
 }
 
 // SAFETY: `repr(C)`, begins with its size; numbers, raw pointers and optional function pointers.

@@ -3,9 +3,10 @@
 use super::allocator::{account, warp_alloc_request, warp_allocator_statistics, warp_allocator_vtable};
 use super::boundary::{address, opaque, pointer};
 use super::device::told;
+use super::ipc::warp_ipc_memory;
 use super::memory::warp_memory_kind;
 use super::status::warp_status;
-use crate::allocator::{Callbacks, Statistics, Told};
+use crate::allocator::{Callbacks, Exported, Statistics, Told};
 use crate::error::{Result, fail};
 use std::ffi::{CStr, c_void};
 
@@ -15,6 +16,12 @@ type WithBlock =
     unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, *const warp_alloc_request) -> warp_status;
 type Destroy = unsafe extern "C-unwind" fn(*mut c_void);
 type Trim = unsafe extern "C-unwind" fn(*mut c_void, *const warp_alloc_request, *mut u64) -> warp_status;
+type ExportIpc = unsafe extern "C-unwind" fn(
+    *mut c_void,
+    *mut c_void,
+    *const warp_alloc_request,
+    *mut warp_ipc_memory,
+) -> warp_status;
 type GetStatistics = unsafe extern "C-unwind" fn(*mut c_void, *mut warp_allocator_statistics) -> warp_status;
 
 /// The callbacks of a vtable, through an ABI that lets a foreign exception reach our shim.
@@ -26,6 +33,7 @@ pub struct Table {
     trim: Option<Trim>,
     get_statistics: Option<GetStatistics>,
     record_stream: Option<WithBlock>,
+    export_ipc: Option<ExportIpc>,
 }
 
 // SAFETY: who creates an allocator promises that its callbacks may be called with this `user` on any thread.
@@ -61,6 +69,7 @@ impl Table {
                 trim: vtable.trim.map(|call| unwinding(call)),
                 get_statistics: vtable.get_statistics.map(|call| unwinding(call)),
                 record_stream: vtable.record_stream.map(|call| unwinding(call)),
+                export_ipc: vtable.export_ipc.map(|call| unwinding(call)),
             })
         }
     }
@@ -124,6 +133,23 @@ impl Callbacks for Table {
         let request = shown(told);
         // SAFETY: as above.
         Some(unsafe { record_stream(self.user, pointer(address), &raw const request) })
+    }
+
+    fn export_ipc(&self, address: u64, told: &Told<'_>) -> Option<(i32, Exported)> {
+        let export = self.export_ipc?;
+        let request = shown(told);
+        let mut out = warp_ipc_memory {
+            struct_size: size_of::<warp_ipc_memory>(),
+            handle: [0; 64],
+            offset: 0,
+            size: 0,
+            ordinal: request.ordinal,
+        };
+        // SAFETY: as above.
+        let status = unsafe { export(self.user, pointer(address), &raw const request, &raw mut out) };
+        let exported =
+            Exported { handle: out.handle, offset: out.offset, size: out.size, ordinal: out.ordinal };
+        Some((status, exported))
     }
 
     fn statistics(&self) -> Option<(i32, Statistics)> {
