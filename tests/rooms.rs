@@ -34,7 +34,7 @@ const CONCEPTS: &[(&str, &[&str])] = &[
     ("plug", &["alloc", "allocator", "device", "driver", "stream"]),
     ("event", &["capture", "device", "driver", "stream"]),
     ("copy", &["alloc", "capture", "device", "driver", "stream"]),
-    ("managed", &["alloc", "device", "driver", "stream"]),
+    ("managed", &["alloc", "allocator", "device", "driver", "stream", "kind"]),
     ("ipc", &["alloc", "allocator", "device", "driver"]),
     ("graph", &["alloc", "capture", "device", "driver", "stream"]),
     ("array", &["alloc", "capture", "copy", "device", "driver", "stream"]),

@@ -53,11 +53,6 @@ impl Source for Builtin {
         free::free_in(&RESERVES, address, &options)
     }
 
-    fn trim(&self, _request: &allocator::Request<'_>) -> Result<u64> {
-        // Its own way out of a shortage is part of its allocation.
-        Ok(0)
-    }
-
     fn builtin(&self) -> Option<Kind> {
         Some(self.0)
     }

@@ -104,19 +104,26 @@ pub trait Source: Send + Sync {
     /// Takes back what `allocate` gave. The memory is not the caller's any more, whatever this returns.
     fn deallocate(&self, address: u64, request: &Request<'_>) -> Result<()>;
 
+    /// The allocator below, for one that stands on a single one: what follows is asked of it, unless it is done here.
+    fn upstream(&self) -> Option<&Upstream> {
+        None
+    }
+
     /// Gives memory that it keeps back to where it came from, and says how many bytes. `request.size` is what is needed, 0 for
     /// all there is.
-    fn trim(&self, request: &Request<'_>) -> Result<u64>;
+    fn trim(&self, request: &Request<'_>) -> Result<u64> {
+        self.upstream().map_or(Ok(0), |upstream| upstream.trim(request))
+    }
 
     /// Whether `record_stream` may be asked.
     fn records_streams(&self) -> bool {
-        false
+        self.upstream().is_some_and(|upstream| upstream.records_streams())
     }
 
     /// Notes that work on `request.stream` uses the memory, so that its deallocation comes after that work. False when the
     /// allocator cannot do that, and whoever asks has to wait for the work.
-    fn record_stream(&self, _address: u64, _request: &Request<'_>) -> Result<bool> {
-        Ok(false)
+    fn record_stream(&self, address: u64, request: &Request<'_>) -> Result<bool> {
+        self.upstream().map_or(Ok(false), |upstream| upstream.record_stream(address, request))
     }
 
     /// Its own account, `None` when it keeps none.
@@ -125,8 +132,8 @@ pub trait Source: Send + Sync {
     }
 
     /// What other processes open the block by that begins at an address; `None` when the allocator leaves that to the library.
-    fn export_ipc(&self, _address: u64, _request: &Request<'_>) -> Result<Option<Exported>> {
-        Ok(None)
+    fn export_ipc(&self, address: u64, request: &Request<'_>) -> Result<Option<Exported>> {
+        self.upstream().map_or(Ok(None), |upstream| upstream.export_ipc(address, request))
     }
 
     /// The built-in allocator of that kind.
@@ -135,7 +142,11 @@ pub trait Source: Send + Sync {
     }
 
     /// Callbacks of other code are not called any more, also not those below. Whoever asks waits for those that run.
-    fn stop(&self) {}
+    fn stop(&self) {
+        if let Some(upstream) = self.upstream() {
+            upstream.stop();
+        }
+    }
 
     /// For what one sort alone can do.
     fn as_any(&self) -> &dyn Any;

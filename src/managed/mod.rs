@@ -2,7 +2,10 @@
 //! both. It may be any managed memory, of this library or of other code. The driver knows all of it page by page; nothing is
 //! kept here.
 
+mod hinting;
+
 pub use crate::driver::Advice;
+pub use hinting::{Hint, Hinting};
 
 use crate::alloc::{self, Kind};
 use crate::device::{self, Device};
