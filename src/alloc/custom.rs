@@ -144,6 +144,7 @@ fn not_in_a_capture(from: &Allocator, stream: &Stream) -> Error {
 }
 
 /// Asks the allocator; when it is out of memory once more, after it got back what it is owed and gave back what it keeps.
+#[inline]
 fn serve(from: &Entered<Allocator>, request: &Request<'_>) -> Result<u64> {
     match from.allocate(request) {
         Err(error) if error.status == Status::OutOfMemory && request.flags & flags::IN_CAPTURE == 0 => {
@@ -189,6 +190,7 @@ struct Made {
 }
 
 impl Made {
+    #[inline]
     fn record(&self, address: u64, request: &Request<'_>) -> Record {
         let record = Record::new(address, request.size)
             .with_alignment(request.alignment)
@@ -211,18 +213,29 @@ impl Made {
     }
 }
 
+/// Memory of a kind that came from elsewhere.
+#[inline]
+fn plain(kind: Kind) -> Made {
+    let flags = if kind == Kind::CudaDevice || kind == Kind::CudaMempool { MADE_ELSEWHERE } else { 0 };
+    Made { kind, rule: Rule::of_kind(kind), pool: 0, graph: None, flags }
+}
+
 /// Finds out what an allocator gave: what it had from here itself, what it says it makes, or what the driver says it is.
+#[inline]
 fn what_was_made(from: &Allocator, request: &Request<'_>, address: u64) -> Result<Made> {
+    match from.traits().kind {
+        Some(kind) if direct::RESERVES.is_untouched() => Ok(plain(kind)),
+        _ => find_out(from, request, address),
+    }
+}
+
+fn find_out(from: &Allocator, request: &Request<'_>, address: u64) -> Result<Made> {
     let device = request.device;
     if !direct::RESERVES.is_untouched()
         && let Some(reserve) = direct::RESERVES.find(address)
     {
         return of_reserve(from, request, address, &reserve);
     }
-    let plain = |kind: Kind| {
-        let flags = if kind == Kind::CudaDevice || kind == Kind::CudaMempool { MADE_ELSEWHERE } else { 0 };
-        Made { kind, rule: Rule::of_kind(kind), pool: 0, graph: None, flags }
-    };
     if let Some(kind) = from.traits().kind {
         return Ok(plain(kind));
     }

@@ -173,7 +173,20 @@ pub fn kind_of(device: &Device, request: &Request<'_>) -> Result<Kind> {
 }
 
 /// The kind of what an allocator makes for a request, if it may serve that.
+#[inline]
 fn kind_by(device: &Device, request: &Request<'_>, from: &Allocator) -> Result<Kind> {
+    let traits = from.traits();
+    if request.pool.is_none()
+        && request.kind.is_none()
+        && traits.host != device.is_cuda()
+        && from.builtin().is_none()
+    {
+        return Ok(traits.kind.unwrap_or(Kind::Unknown));
+    }
+    kind_by_all(device, request, from)
+}
+
+fn kind_by_all(device: &Device, request: &Request<'_>, from: &Allocator) -> Result<Kind> {
     if request.pool.is_some() {
         fail!(InvalidArgument, "a memory pool and {} are named; name one of them", from.title());
     }
