@@ -1818,9 +1818,9 @@ warp_status warp_allocator_release(warp_allocator *allocator);
  * to be unloaded, or an interpreter that ends. Allocations fail from then on; blocks can be freed, and the allocator does not get
  * them back; it is not destroyed. Holds for the allocators below an adaptor as well.
  *
- * @param allocator  the allocator. A built-in one has no callbacks.
- * @return WARP_ERROR_INVALID_HANDLE. Must not be called with a lock that a callback wants. Inside of a callback of the allocator
- *     it does not wait for that one.
+ * @param allocator  the allocator; also a stale handle of one, as long as blocks of it live. A built-in one has no callbacks.
+ * @return WARP_ERROR_INVALID_HANDLE. After the last warp_shutdown() too. Must not be called with a lock that a callback wants.
+ *     Inside of a callback of the allocator it does not wait for that one.
  */
 warp_status warp_allocator_stop(warp_allocator *allocator);
 

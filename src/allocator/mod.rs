@@ -254,7 +254,7 @@ pub fn release(handle: Handle) -> Result<()> {
 /// From now on no callback of the allocator is called, nor of those below, and none is running any more but in the middle of which
 /// this is called.
 pub fn stop(handle: Handle) -> Result<()> {
-    stop_held(&enter(handle)?.lasting_hold());
+    stop_held(&hold(handle)?);
     Ok(())
 }
 

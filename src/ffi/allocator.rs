@@ -383,13 +383,13 @@ pub unsafe extern "C" fn warp_allocator_release(allocator: *mut warp_allocator) 
 /// to be unloaded, or an interpreter that ends. Allocations fail from then on; blocks can be freed, and the allocator does not get
 /// them back; it is not destroyed. Holds for the allocators below an adaptor as well.
 ///
-/// @param allocator  the allocator. A built-in one has no callbacks.
-/// @return WARP_ERROR_INVALID_HANDLE. Must not be called with a lock that a callback wants. Inside of a callback of the allocator
-///     it does not wait for that one.
+/// @param allocator  the allocator; also a stale handle of one, as long as blocks of it live. A built-in one has no callbacks.
+/// @return WARP_ERROR_INVALID_HANDLE. After the last warp_shutdown() too. Must not be called with a lock that a callback wants.
+///     Inside of a callback of the allocator it does not wait for that one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_allocator_stop(allocator: *mut warp_allocator) -> warp_status {
     guard(|| {
-        runtime::require_live()?;
+        runtime::require_once_live()?;
         allocator::stop(handle(allocator))
     })
 }
