@@ -39,8 +39,10 @@ pub fn make() -> Result<PathBuf, String> {
     for page in files_in(&root().join("docs"), &["md"]) {
         copy_into(&page, &documents.join("docs"))?;
     }
-    for example in files_in(&root().join("examples-c"), &["c"]) {
-        copy_into(&example, &documents.join("examples-c"))?;
+    for folder in ["examples-c", "examples-cpp", "examples-python"] {
+        for example in files_in(&root().join(folder), &["c", "cpp", "py"]) {
+            copy_into(&example, &documents.join(folder))?;
+        }
     }
     Ok(tree)
 }

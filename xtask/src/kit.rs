@@ -18,7 +18,7 @@ pub fn command() -> Result<(), String> {
     install_info(&kit)?;
     copy_tree(&root().join("include"), &kit.join("include"))?;
     make_folder(&kit.join("bin"))?;
-    for folder in ["examples-c", "tests/c", "tests/cpp", "tests/gpu"] {
+    for folder in ["examples-c", "examples-cpp", "tests/c", "tests/cpp", "tests/gpu"] {
         for program in programs::in_folder(folder) {
             add_program(&program, &kit)?;
         }

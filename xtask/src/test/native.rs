@@ -96,7 +96,7 @@ fn without_cmake(notes: &mut Notes) -> Result<Tally, Problem> {
     let library = work.join("lib");
     dist::link_library(&super::library(), &library)?;
     let mut tally = Tally::default();
-    for folder in ["examples-c", "tests/c", "tests/cpp"] {
+    for folder in ["examples-c", "examples-cpp", "tests/c", "tests/cpp"] {
         for program in programs::in_folder(folder) {
             let name = format!("{folder}/{}", program.stem);
             let binary = work.join(name.replace('/', "-"));
