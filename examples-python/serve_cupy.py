@@ -23,7 +23,7 @@ def allocate(nbytes):
         # The plug for PyTorch takes a native stream that nobody promises to keep.
         address = lib.warp_torch_alloc(nbytes, device, cupy.cuda.get_current_stream().ptr)
         if not address:
-            raise cupy.cuda.memory.OutOfMemoryError(nbytes, 0, 0) from MemoryError(lib.warp_error_get_message().decode())
+            raise MemoryError(lib.warp_error_get_message().decode())
         weakref.finalize(block, lib.warp_free, address)
     return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(address, nbytes, block, device), 0)
 

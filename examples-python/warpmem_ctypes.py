@@ -135,6 +135,10 @@ def load():
     library.warp_torch_free.restype = None
     library.warp_torch_record_stream.argtypes = [Pointer, Pointer]
     library.warp_torch_record_stream.restype = None
+    library.warp_cupy_malloc.argtypes = [Pointer, ctypes.c_size_t, ctypes.c_int]
+    library.warp_cupy_malloc.restype = Pointer
+    library.warp_cupy_free.argtypes = [Pointer, Pointer, ctypes.c_int]
+    library.warp_cupy_free.restype = None
     return library
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs everything in this folder on the GPUs of this machine, through its own driver.
 #
-#   run.sh              what libwarpmem finds here, then all programs and the Python tests: one line each, then
-#                       `N passed, N failed`
+#   run.sh              what libwarpmem finds here, then all programs, the Python tests and `interop`, with PyTorch, CuPy and
+#                       RMM: one line each, then `N passed, N failed`
 #   run.sh NAME ...     those whose name contains one of the names
 #   run.sh bench [ARG]  the benchmarks, each given the arguments
 #
@@ -68,6 +68,14 @@ if [ -d "$here/python" ] && chosen python; then
         run_one python python3 -B -m unittest discover -s "$here/python" -v
     else
         echo "left out: python, for want of python3"
+    fi
+fi
+if [ -f "$here/gpu/interop.py" ] && chosen interop; then
+    if command -v python3 >/dev/null; then
+        export WARPMEM_LIBRARY="$here/lib/libwarpmem.so"
+        run_one interop python3 -B "$here/gpu/interop.py"
+    else
+        echo "left out: interop, for want of python3"
     fi
 fi
 echo "what they printed is in $logs"

@@ -32,7 +32,13 @@ pub fn command() -> Result<(), String> {
     for bench in benches()? {
         add_bench(&bench, &kit)?;
     }
-    for (from, to) in [("tests/python", "python"), ("tests/gpu", "gpu"), ("benches/peers", "peers")] {
+    let folders = [
+        ("tests/python", "python"),
+        ("examples-python", "examples-python"),
+        ("tests/gpu", "gpu"),
+        ("benches/peers", "peers"),
+    ];
+    for (from, to) in folders {
         copy_tree(&root().join(from), &kit.join(to))?;
     }
     let run = kit.join("run.sh");
