@@ -77,7 +77,11 @@ pub fn alloc_on_stream(ordinal: i32, native: usize, size: u64) -> Result<u64> {
     let wrapped = wrap(device, native)?;
     let stream = stream::enter(wrapped.0)?;
     let driver = device.require_cuda("memory for a framework")?;
-    if stream.is_capturing(driver).map_err(|f| device.error(driver, f))? {
+    // The default streams are those of the current context, and a thread of a framework's may have none.
+    let context = stream.enter_context(driver)?;
+    let capturing = stream.is_capturing(driver).map_err(|f| device.error(driver, f))?;
+    drop(context);
+    if capturing {
         return alloc_for_any_stream(device, size, None);
     }
     alloc::allocate(device, Request { size, stream: Some(&stream), ..Request::default() })

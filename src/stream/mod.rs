@@ -475,7 +475,11 @@ pub fn wrap(device: &'static Device, native: RawStream, untracked: bool) -> Resu
     let driver = device.require_cuda("a stream")?;
     let context = device.context(driver)?;
     let _current = driver.enter(context).map_err(|f| device.error(driver, f))?;
-    let actual = driver.stream_context(native).map_err(|f| device.error(driver, f))?;
+    // The default streams are the current context's, and the legacy one refuses the question while a blocking stream captures.
+    let actual = match native.is_special() {
+        true => context,
+        false => driver.stream_context(native).map_err(|f| device.error(driver, f))?,
+    };
     if actual != context {
         let owner = device::of_context(driver, actual);
         fail!(

@@ -42,6 +42,7 @@ from warpmem_ctypes import (
     AllocRequest,
     DeallocateCallback,
     DestroyCallback,
+    Out,
     Pointer,
     Size,
     WarpError,
@@ -67,6 +68,10 @@ class AllocatorInfo(ctypes.Structure):
 
 
 lib.warp_allocator_get_info.argtypes = [Pointer, ctypes.POINTER(AllocatorInfo)]
+lib.warp_stream_create.argtypes = [Pointer, Pointer, Out]
+lib.warp_capture_begin.argtypes = [Pointer, ctypes.c_int32]
+lib.warp_capture_end.argtypes = [Pointer, Out]
+lib.warp_graph_release.argtypes = [Pointer]
 
 
 def info_of(handle):
@@ -111,6 +116,8 @@ def program(body, timeout=60):
         faulthandler.dump_traceback_later({timeout - 10}, exit=True)
         sys.path[:0] = {[str(HERE), str(EXAMPLES)]!r}
         from test_allocators import *
+        # Newer Pythons say that threads, which a driver may have too, and forks do not go together.
+        warnings.simplefilter("ignore", DeprecationWarning)
         must(lib.warp_init(None, None))
         cpu = made(lib.warp_device_get, b"cpu")
     """
@@ -460,6 +467,71 @@ class Threads(Started):
             self.assertEqual(wrong, [])
 
 
+class Plugs(Started):
+    """The plain functions for frameworks, on a thread that has no context."""
+
+    def setUp(self):
+        try:
+            self.gpu = made(lib.warp_device_get, b"cuda:0")
+        except WarpError:
+            self.skipTest("needs a GPU")
+
+    def check_alloc(self, native):
+        block = lib.warp_torch_alloc(1000, 0, native)
+        self.assertIsNotNone(block, lib.warp_error_get_message())
+        self.assertEqual(pointer_info(block).size, 1000)
+        lib.warp_torch_record_stream(block, native)
+        lib.warp_torch_free(block, 999, 0, native)
+        self.assertIn(b"999", lib.warp_error_get_message())
+        self.assertTrue(pointer_info(block).is_owned)
+        lib.warp_torch_free(block, 1000, 0, native)
+        self.assertFalse(pointer_info(block).is_owned)
+
+    def on_a_fresh_thread(self, function, *arguments):
+        failures = []
+
+        def work():
+            try:
+                function(*arguments)
+            except BaseException as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        for failure in failures:
+            raise failure
+
+    def test_of_the_default_streams(self):
+        for native in (None, 1, 2):
+            with self.subTest(native):
+                self.on_a_fresh_thread(self.check_alloc, native)
+        self.assertIsNone(lib.warp_torch_alloc(0, 0, None))
+        self.assertIsNone(lib.warp_torch_alloc(100, 77, None))
+        self.assertIn(b"77", lib.warp_error_get_message())
+
+    def test_for_cupy(self):
+        def check():
+            block = lib.warp_cupy_malloc(None, 1000, 0)
+            self.assertEqual(pointer_info(block).size, 1000)
+            lib.warp_cupy_free(None, block, 0)
+            self.assertFalse(pointer_info(block).is_owned)
+            self.assertIsNone(lib.warp_cupy_malloc(None, 0, 0))
+
+        self.on_a_fresh_thread(check)
+
+    def test_while_a_blocking_stream_is_captured(self):
+        stream = made(lib.warp_stream_create, self.gpu, None)
+        must(lib.warp_capture_begin(stream, 1))
+        try:
+            for native in (None, 2):
+                self.check_alloc(native)
+        finally:
+            graph = made(lib.warp_capture_end, stream)
+        must(lib.warp_graph_release(graph))
+        must(lib.warp_stream_release(stream))
+
+
 class Processes(unittest.TestCase):
     def check(self, finished, said=""):
         self.assertEqual((finished.returncode, finished.stderr, finished.stdout), (0, "", said))
@@ -599,8 +671,6 @@ class Processes(unittest.TestCase):
             provider = Passing()
             allocator = Allocator(provider, "passing", HOST, HOST_MEMORY)
             stop = threading.Event()
-            # Of newer Pythons, that forks and threads do not go together.
-            warnings.simplefilter("ignore", DeprecationWarning)
 
             def work():
                 while not stop.is_set():
