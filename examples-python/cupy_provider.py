@@ -3,7 +3,13 @@
 import cupy
 
 from allocator import Allocator, alloc, free
-from warpmem_ctypes import STREAM_ORDERED, lib, made, must
+from warpmem_ctypes import STREAM_ORDERED, NativeStream, lib, made, must
+
+
+def _stream(native, device):
+    if hasattr(cupy.cuda.Stream, "from_external"):  # since CuPy 14
+        return cupy.cuda.Stream.from_external(NativeStream(native))
+    return cupy.cuda.ExternalStream(native or 0, device)
 
 
 class CupyProvider:
@@ -18,8 +24,7 @@ class CupyProvider:
     def allocate(self, request):
         if request.alignment > self.ALIGNMENT:
             raise ValueError(f"CuPy aligns to {self.ALIGNMENT} bytes, not to {request.alignment}")
-        stream = cupy.cuda.ExternalStream(request.native_stream or 0, request.ordinal)
-        with cupy.cuda.Device(request.ordinal), stream:
+        with cupy.cuda.Device(request.ordinal), _stream(request.native_stream, request.ordinal):
             memory = self.pool.malloc(request.size)  # cupy.cuda.memory.OutOfMemoryError is a MemoryError
         # CuPy's memory lives as long as its object.
         self.blocks[memory.ptr] = memory, request.size

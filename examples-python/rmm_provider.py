@@ -4,21 +4,12 @@ import rmm.mr
 from rmm.pylibrmm.stream import Stream
 
 from allocator import Allocator, alloc, free
-from warpmem_ctypes import DEVICE_LOST, STREAM_ORDERED, lib, made, must
-
-
-class NativeStream:
-    """A stream by its number, in the protocol that RMM, CuPy and cuda.core share."""
-
-    def __init__(self, native):
-        self.native = native or 0
-
-    def __cuda_stream__(self):
-        return 0, self.native
+from warpmem_ctypes import DEVICE_LOST, IN_CAPTURE, STREAM_ORDERED, NativeStream, lib, made, must
 
 
 class RmmProvider:
-    """Deallocations of RMM come in the order of the stream that they name: STREAM_ORDERED."""
+    """Deallocations of RMM come in the order of the stream that they name: STREAM_ORDERED. That would let it serve captures too,
+    but some resources of RMM would allocate in the graph then, and count that as their own."""
 
     ALIGNMENT = 256
 
@@ -28,6 +19,8 @@ class RmmProvider:
     def allocate(self, request):
         if request.alignment > self.ALIGNMENT:
             raise ValueError(f"RMM aligns to {self.ALIGNMENT} bytes, not to {request.alignment}")
+        if request.flags & IN_CAPTURE:
+            raise RuntimeError("RMM serves no captures; allocate before, or name WARP_MEMORY_CUDA_MEMPOOL")
         # The device's context is current here. What is set later does not matter to this block.
         resource = rmm.mr.get_per_device_resource(request.ordinal)
         address = resource.allocate(request.size, Stream(NativeStream(request.native_stream)))

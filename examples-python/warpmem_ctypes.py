@@ -54,6 +54,7 @@ class AllocatorVtable(ctypes.Structure):
         ("trim", Pointer),
         ("get_statistics", Pointer),
         ("record_stream", Pointer),
+        ("export_ipc", Pointer),
     ]
 
 
@@ -179,6 +180,16 @@ def made(function, *arguments):
 def address_of(function):
     """For frameworks that take a function of the library by its address."""
     return ctypes.cast(function, Pointer).value
+
+
+class NativeStream:
+    """A stream by its number, in the protocol that CuPy, RMM and cuda.core share."""
+
+    def __init__(self, native):
+        self.native = native or 0  # ctypes gives NULL as None
+
+    def __cuda_stream__(self):
+        return 0, self.native
 
 
 def pointer_info(address):

@@ -387,11 +387,16 @@ def one(name):
             stream = made(lib.warp_stream_create, gpu, None)
             result = alloc(gpu, MIB, stream=stream)
             must(lib.warp_capture_begin(stream, 1))
-            scratch = alloc(gpu, MIB, stream=stream)
-            must(lib.warp_memory_fill(scratch, MIB, b"\x5a", 1, stream))
-            must(lib.warp_memory_copy(result, scratch, MIB, stream))
-            free(scratch)
-            graph = made(lib.warp_capture_end, stream)
+            try:
+                if name == "rmm":
+                    error = raises(RuntimeError, alloc, gpu, MIB, stream=stream)
+                    assert error.__cause__.status == warp.ALLOCATOR_FAILED and "no captures" in str(error), error
+                scratch = alloc(gpu, MIB, stream=stream, kind=warp.CUDA_MEMPOOL if name == "rmm" else 0)
+                must(lib.warp_memory_fill(scratch, MIB, b"\x5a", 1, stream))
+                must(lib.warp_memory_copy(result, scratch, MIB, stream))
+                free(scratch)
+            finally:
+                graph = made(lib.warp_capture_end, stream)
             # What others get meanwhile is not the graph's.
             others = [alloc(gpu, MIB, stream=stream) for _ in range(3)]
             for other in others:
@@ -441,10 +446,15 @@ def serve_torch(framework, test, tools):
             self.pool, self.plug = framework.serve.torch_pool()
             self.context = torch.cuda.use_mem_pool(self.pool)
             self.context.__enter__()
-            return self.pool
+            return self.pool, self.leave
+
+        def leave(self):
+            if self.context is not None:
+                self.context.__exit__(None, None, None)
+                self.context = None
 
         def __exit__(self, kind, *_):
-            self.context.__exit__(None, None, None)
+            self.leave()
             self.pool = None
             gc.collect()
             torch.cuda.empty_cache()
@@ -484,8 +494,10 @@ def serve_torch(framework, test, tools):
 
     @test
     def serves_a_capture_in_torch():
-        with Served() as pool:
+        with Served() as (pool, leave):
             source = torch.zeros(MIB, device="cuda")
+            # PyTorch routes to one pool at a time.
+            leave()
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=pool.id):
                 first = source + 1
@@ -495,7 +507,7 @@ def serve_torch(framework, test, tools):
                 source.fill_(value)
                 graph.replay()
                 assert second[-1].item() == 2 * (value + 1) * MIB
-            del first, second, graph, source
+            del first, second, graph, source, pool
 
     @test
     def is_out_of_memory_in_torch_and_goes_on():
@@ -544,28 +556,29 @@ def serve_cupy(framework, test, tools):
 
     def nothing_left():
         gc.collect()
+        pool.free_all_blocks()
         must(lib.warp_device_synchronize(gpu))
         assert live_blocks() == 0, f"{live_blocks()} blocks are live"
 
-    for way, make in {
-        "by_a_function": lambda: serve.allocate,
-        "by_c_functions": lambda: serve.c_allocator().malloc,
-        "behind_a_pool_of_cupy": lambda: cupy.cuda.MemoryPool(serve.allocate).malloc,
+    pool = cupy.cuda.MemoryPool(serve.allocate)
+    for way, allocator in {
+        "by_a_function": serve.allocate,
+        "by_c_functions": serve.c_allocator().malloc,
+        "behind_a_pool_of_cupy": pool.malloc,
     }.items():
 
-        def serves_arrays(make=make):
-            with cupy.cuda.using_allocator(make()):
+        def serves_arrays(allocator=allocator):
+            with cupy.cuda.using_allocator(allocator):
                 arrays = [cupy.empty(size, cupy.uint8) for size in SIZES]
                 for byte, (array, size) in enumerate(zip(arrays, SIZES)):
                     assert pointer_info(array.data.ptr).is_owned
                     check_both(array.data.ptr, size, byte)
                 assert cupy.empty(0).size == 0
                 del arrays, array
-            del make
             nothing_left()
 
-        def serves_streams(make=make):
-            with cupy.cuda.using_allocator(make()):
+        def serves_streams(allocator=allocator):
+            with cupy.cuda.using_allocator(allocator):
                 for turn in range(20):
                     with cupy.cuda.Stream(non_blocking=True) as stream:
                         array = cupy.full(MIB, turn, cupy.int64)
@@ -651,17 +664,20 @@ def serve_rmm(framework, test, tools):
     @test
     def serves_a_pool_of_rmm():
         pool = rmm.mr.PoolMemoryResource(serve.rmm_resource(), initial_pool_size=32 * MIB, maximum_pool_size=64 * MIB)
-        buffers = [rmm.DeviceBuffer.to_device(bytes([number]) * MIB, mr=pool) for number in range(20)]
+        buffers = [rmm.DeviceBuffer(size=MIB, mr=pool) for number in range(20)]
+        for number, buffer in enumerate(buffers):
+            buffer.copy_from_host(bytes([number]) * MIB)
         assert all(buffer.tobytes() == bytes([number]) * MIB for number, buffer in enumerate(buffers))
         assert live_blocks() >= 1
-        del buffers, pool
+        del buffers, buffer, pool
         nothing_left()
 
     @test
     def is_out_of_memory_in_rmm_and_goes_on():
         resource = serve.rmm_resource()
         raises(MemoryError, rmm.DeviceBuffer, size=TOO_MUCH, mr=resource)
-        buffer = rmm.DeviceBuffer.to_device(b"abc", mr=resource)
+        buffer = rmm.DeviceBuffer(size=3, mr=resource)
+        buffer.copy_from_host(b"abc")
         assert buffer.tobytes() == b"abc"
         del buffer
         nothing_left()
