@@ -117,7 +117,9 @@ impl World {
         if self.implicit_captures(number).is_empty() { Ok(()) } else { Err(codes::STREAM_CAPTURE_IMPLICIT) }
     }
 
-    fn no_implicit(&mut self, number: u64) -> Result<(), Code> {
+    /// # Errors
+    /// Implicit, with the end of those captures, for the legacy stream while streams that it would have to wait for capture.
+    pub fn not_beside_captures(&mut self, number: u64) -> Result<(), Code> {
         let captures = self.implicit_captures(number);
         if captures.is_empty() {
             return Ok(());
@@ -135,7 +137,7 @@ impl World {
             return Ok(());
         }
         match self.capture_status(number) {
-            NONE => self.no_implicit(number),
+            NONE => self.not_beside_captures(number),
             ACTIVE => Ok(()),
             _ => Err(codes::STREAM_CAPTURE_INVALIDATED),
         }
@@ -153,7 +155,7 @@ impl World {
             self.invalidate(&[capture]);
             return Err(codes::STREAM_CAPTURE_UNSUPPORTED);
         }
-        self.no_implicit(number)
+        self.not_beside_captures(number)
     }
 
     /// Before a call that a capture may forbid although it has nothing to do with its streams: a relaxed thread may make
@@ -422,7 +424,7 @@ impl World {
         let standing = self.standing(event);
         let Some(own) = own else {
             let capture = match standing {
-                Standing::Uncaptured => return self.no_implicit(number).map(|()| false),
+                Standing::Uncaptured => return self.not_beside_captures(number).map(|()| false),
                 Standing::Dead => return Err(codes::INVALID_VALUE),
                 Standing::Live(capture) => capture,
             };

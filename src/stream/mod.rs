@@ -475,7 +475,8 @@ pub fn wrap(device: &'static Device, native: RawStream, untracked: bool) -> Resu
     let driver = device.require_cuda("a stream")?;
     let context = device.context(driver)?;
     let _current = driver.enter(context).map_err(|f| device.error(driver, f))?;
-    // The default streams are the current context's, and the legacy one refuses the question while a blocking stream captures.
+    // The default streams are the current context's. To ask the legacy one, for this or its priority, would break the capture
+    // of any blocking stream.
     let actual = match native.is_special() {
         true => context,
         false => driver.stream_context(native).map_err(|f| device.error(driver, f))?,
@@ -510,7 +511,7 @@ pub fn wrap(device: &'static Device, native: RawStream, untracked: bool) -> Resu
         owned: false,
         untracked,
         non_blocking: known,
-        priority: driver.stream_priority(native).unwrap_or(0),
+        priority: if native.is_special() { 0 } else { driver.stream_priority(native).unwrap_or(0) },
         end: Mutex::new(End::Running),
     })
 }

@@ -77,10 +77,11 @@ pub extern "C" fn cuStreamQuery(stream: u64) -> u32 {
     })
 }
 
-/// Answers a question about a stream.
+/// Answers a question about a stream, which may be one that captures; to ask the legacy one ends captures that it would wait for.
 fn ask<T>(entry: &'static Entry, stream: u64, out: Out<T>, answer: fn(&crate::stream::Stream) -> T) -> Code {
     call(entry, [stream, out.address()], |session| {
         let number = session.stream(stream)?;
+        session.not_beside_captures(number)?;
         let stream = session.streams.get(&number).ok_or(codes::INVALID_HANDLE)?;
         out.put(answer(stream))
     })
