@@ -14,8 +14,11 @@ const PAGES: &[&str] = &[
     "sim/README.md",
 ];
 
-/// Pages whose C is quoted from examples.
-const QUOTING: &[&str] = &["README.md", "docs/guide.md"];
+/// Pages whose code is quoted from examples, and the languages of it. (The Python of the README is run by a test of its own.)
+const QUOTING: &[(&str, &[&str])] = &[("README.md", &["c"]), ("docs/guide.md", &["c", "cpp", "python"])];
+
+/// The folders of examples.
+const EXAMPLES: &[&str] = &["examples-c", "examples-cpp", "examples-python"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -35,23 +38,24 @@ fn links(line: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The blocks of C of a page, each with the example that was linked last before it.
-fn quotes(page: &str) -> Vec<(Option<String>, Vec<String>)> {
+/// The blocks of a page in a language, each with the example in it that was linked last before it.
+fn quotes(page: &str, language: &str) -> Vec<(Option<String>, Vec<String>)> {
+    let ending = if language == "python" { ".py".to_string() } else { format!(".{language}") };
     let mut found = Vec::new();
     let mut source = None;
     let mut fence: Option<(bool, Vec<String>)> = None;
     for line in page.lines() {
         match &mut fence {
-            Some((is_c, block)) if line == "```" => {
-                if *is_c {
+            Some((is_wanted, block)) if line == "```" => {
+                if *is_wanted {
                     found.push((source.clone(), std::mem::take(block)));
                 }
                 fence = None;
             }
             Some((_, block)) => block.push(line.to_string()),
-            None if line.starts_with("```") => fence = Some((line == "```c", Vec::new())),
+            None if line.starts_with("```") => fence = Some((&line[3..] == language, Vec::new())),
             None => {
-                let example = links(line).into_iter().rfind(|target| target.ends_with(".c"));
+                let example = links(line).into_iter().rfind(|target| target.ends_with(&ending));
                 source = example.map(str::to_string).or(source);
             }
         }
@@ -61,11 +65,12 @@ fn quotes(page: &str) -> Vec<(Option<String>, Vec<String>)> {
 
 #[test]
 fn snippets_stand_word_for_word_in_programs_that_run() {
-    for page in QUOTING {
+    let pages = QUOTING.iter().flat_map(|(page, languages)| languages.iter().map(move |of| (page, of)));
+    for (page, language) in pages {
         let path = root().join(page);
         let folder = path.parent().expect("a page is in a folder");
-        let quotes = quotes(&read(&path));
-        assert!(!quotes.is_empty(), "{page} quotes nothing");
+        let quotes = quotes(&read(&path), language);
+        assert!(!quotes.is_empty(), "{page} quotes nothing in {language}");
         for (source, block) in quotes {
             let source = source.unwrap_or_else(|| panic!("{page}: no example is linked before {block:#?}"));
             let program = read(&folder.join(&source));
@@ -81,11 +86,13 @@ fn snippets_stand_word_for_word_in_programs_that_run() {
 
 #[test]
 fn every_example_is_shown() {
-    let pages: String = QUOTING.iter().map(|page| read(&root().join(page))).collect();
-    for entry in std::fs::read_dir(root().join("examples-c")).expect("the examples can be listed") {
-        let name = entry.expect("the examples can be listed").file_name();
-        let name = name.to_string_lossy();
-        assert!(pages.contains(name.as_ref()), "no page shows examples-c/{name}");
+    let pages: String = QUOTING.iter().map(|(page, _)| read(&root().join(page))).collect();
+    for folder in EXAMPLES {
+        for entry in std::fs::read_dir(root().join(folder)).expect("the examples can be listed") {
+            let path = entry.expect("the examples can be listed").path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            assert!(!path.is_file() || pages.contains(name.as_ref()), "no page shows {folder}/{name}");
+        }
     }
 }
 
@@ -106,6 +113,8 @@ fn links_lead_to_files() {
 #[test]
 fn a_quote_belongs_to_the_example_linked_last() {
     let page = "[a](x/a.c) and [b](b.c#main)\n```sh\ncc\n```\ntext [c](c.md)\n```c\nint x;\n```\n";
-    assert_eq!(quotes(page), [(Some("b.c".to_string()), vec!["int x;".to_string()])]);
+    assert_eq!(quotes(page, "c"), [(Some("b.c".to_string()), vec!["int x;".to_string()])]);
+    let page = "[a](a.py) and [b](b.c)\n```python\nx = 1\n```\n```c\nint x;\n```\n";
+    assert_eq!(quotes(page, "python"), [(Some("a.py".to_string()), vec!["x = 1".to_string()])]);
     assert_eq!(links("[w](https://x.y) [s](#here) [f](f.md#part)"), ["f.md"]);
 }

@@ -37,6 +37,7 @@ PROBES = [
      ["-O1", "-std=c++17", "-DBUSY_BYTES=(1<<20)"], []),
     ("driver_probe13.cpp", "driver_facts13_h200x2.txt", "h200x2", "c++", ["-O1", "-std=c++17"], []),
     ("driver_probe14.cpp", "driver_facts14_h200x2.txt", "h200x2", "c++", ["-O1", "-std=c++17"], []),
+    ("driver_probe15.cpp", "driver_facts15_h200x2.txt", "h200x2", "c++", ["-O1", "-std=c++17"], []),
 ]
 
 

@@ -316,6 +316,26 @@ def one(name):
             must(lib.warp_stream_release(second))
 
     @test
+    def provides_on_every_gpu():
+        count = ctypes.c_size_t()
+        lib.warp_device_get_count(ctypes.byref(count))
+        if count.value == 2:
+            print(f"{name}: provides_on_every_gpu left out: there is one")
+        with Provided() as allocator:
+            for number in range(1, count.value - 1):
+                other = made(lib.warp_device_get, b"cuda:%d" % number)
+                seen, provide = [], allocator.provider.allocate
+                allocator.provider.allocate = lambda request: seen.append(request.ordinal) or provide(request)
+                block = alloc(other, 5000)
+                allocator.provider.allocate = provide
+                assert (seen, pointer_info(block).ordinal) == ([number], number), (seen, pointer_info(block).ordinal)
+                must(lib.warp_memory_fill(block, 5000, b"\x77", 1, None))
+                must(lib.warp_device_synchronize(other))
+                assert framework.read(block, 5000) == b"\x77" * 5000
+                free(block)
+                must(lib.warp_device_synchronize(other))
+
+    @test
     def provides_nothing_for_a_wrong_free():
         with Provided() as allocator:
             block = alloc(gpu, 5000)
@@ -491,6 +511,18 @@ def serve_torch(framework, test, tools):
                 torch.cuda.current_stream().wait_stream(other)
                 assert total.item() == turn * MIB and doubled.sum().item() == 2 * turn * MIB
                 del total, doubled
+
+    @test
+    def serves_every_gpu():
+        for number in range(torch.cuda.device_count()):
+            pool, plug = framework.serve.torch_pool()
+            with torch.cuda.device(number), torch.cuda.use_mem_pool(pool, device=number):
+                tensor = torch.full((1000,), 3.0, device=f"cuda:{number}")
+                assert pointer_info(tensor.data_ptr()).ordinal == number
+                assert tensor.sum().item() == 3000
+            del tensor, pool
+            gc.collect()
+            torch.cuda.empty_cache()
 
     @test
     def serves_a_capture_in_torch():
