@@ -5,7 +5,6 @@ is `c_allocator`, without Python in an allocation, where CuPy names no stream: m
 not look at a NULL there.
 """
 
-import ctypes
 import weakref
 
 import cupy
@@ -31,9 +30,8 @@ def allocate(nbytes):
 
 def c_allocator(allocator=0):
     """CuPy's allocator over functions of the library; `allocator` is a warp_allocator, 0 what serves the device."""
-    param = ctypes.c_ssize_t(allocator).value  # CuPy takes a signed number, and a handle may be a large one
     malloc, free = address_of(lib.warp_cupy_malloc), address_of(lib.warp_cupy_free)
-    return cupy.cuda.CFunctionAllocator(param, malloc, free, lib)
+    return cupy.cuda.CFunctionAllocator(allocator, malloc, free, lib)
 
 
 def main():

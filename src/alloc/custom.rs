@@ -252,6 +252,14 @@ fn find_out(from: &Allocator, request: &Request<'_>, address: u64) -> Result<Mad
         };
     }
     match found.kind {
+        // The driver knows memory of a graph from its first run on.
+        Kind::Unknown if request.flags & flags::IN_CAPTURE != 0 => Ok(Made {
+            kind: Kind::CudaMempool,
+            rule: Rule::GraphFixed,
+            pool: 0,
+            graph: None,
+            flags: MADE_ELSEWHERE,
+        }),
         Kind::Unknown => Err(wrong(
             from,
             address,

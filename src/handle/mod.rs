@@ -70,7 +70,10 @@ const GENERATION_BITS: u32 = 20;
 const GENERATION_MAX: u32 = (1 << GENERATION_BITS) - 1;
 const TAG_SHIFT: u32 = SLOT_BITS + GENERATION_BITS;
 
-/// An odd multiplier and its inverse modulo 2^64.
+/// Handles keep the top bit clear: languages whose pointers are signed numbers take them as they are.
+const BITS: u64 = u64::MAX >> 1;
+
+/// An odd multiplier and its inverse modulo 2^64, and so modulo 2^63.
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 const UNMIX: u64 = inverse(MIX);
 
@@ -105,7 +108,7 @@ fn make_salt() -> u64 {
         // Early at boot there may be no randomness; two copies of the library still differ by address.
         random = (&raw const SALT).addr() as u64 ^ u64::from(std::process::id()) << 40;
     }
-    random |= 1;
+    random = random & BITS | 1;
     match SALT.compare_exchange(0, random, Ordering::Relaxed, Ordering::Relaxed) {
         Ok(_) => random,
         Err(first) => first,
@@ -116,14 +119,14 @@ fn make_salt() -> u64 {
 pub fn encode(tag: Tag, slot: u32, generation: u32) -> Handle {
     let generation = generation & GENERATION_MAX;
     let raw = (tag as u64) << TAG_SHIFT | u64::from(generation) << SLOT_BITS | u64::from(slot);
-    let mixed = (raw ^ salt()).wrapping_mul(MIX);
+    let mixed = (raw ^ salt()).wrapping_mul(MIX) & BITS;
     mixed ^ mixed >> 32
 }
 
 #[inline]
 fn unmix(salt: u64, handle: Handle) -> u64 {
     let mixed = handle ^ handle >> 32;
-    mixed.wrapping_mul(UNMIX) ^ salt
+    mixed.wrapping_mul(UNMIX) & BITS ^ salt
 }
 
 /// Slot and generation, when the value has the form of a handle of this type.
