@@ -5,7 +5,7 @@
 use lock_api::RawRwLock as _;
 use parking_lot::{RawRwLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Values that a child found and did not trust. Kept, so that what they own does not look lost.
@@ -90,6 +90,55 @@ impl<T: Copy> Lock<T> {
             let written = self.inner.raw().is_locked_exclusive();
             self.replace_in_child(if written { otherwise } else { *self.inner.data_ptr() });
         }
+    }
+}
+
+/// A value that threads change, taken apart only by the process that made it: a fork copies it in the middle of a change. For
+/// what a child has but never uses.
+pub struct Own<T: 'static> {
+    value: ManuallyDrop<Box<T>>,
+    process: u32,
+}
+
+/// What children were left with. Kept, so that it does not look lost.
+static LEFT: AtomicPtr<Left> = AtomicPtr::new(std::ptr::null_mut());
+
+struct Left {
+    _value: *const u8,
+    _former: *mut Left,
+}
+
+impl<T: 'static> Own<T> {
+    pub fn new(value: T) -> Own<T> {
+        Own { value: ManuallyDrop::new(Box::new(value)), process: std::process::id() }
+    }
+
+    /// Whether this process made it.
+    pub fn is_mine(&self) -> bool {
+        self.process == std::process::id()
+    }
+}
+
+impl<T: 'static> std::ops::Deref for Own<T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: 'static> Drop for Own<T> {
+    fn drop(&mut self) {
+        if self.is_mine() {
+            // SAFETY: dropped once, here.
+            unsafe { ManuallyDrop::drop(&mut self.value) };
+            return;
+        }
+        let left = Box::into_raw(Box::new(Left {
+            _value: std::ptr::from_ref::<T>(&self.value).cast(),
+            _former: LEFT.load(Ordering::Relaxed),
+        }));
+        LEFT.store(left, Ordering::Relaxed);
     }
 }
 

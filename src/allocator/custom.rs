@@ -2,30 +2,13 @@
 //! they answer is looked at before anybody uses it.
 #![forbid(unsafe_code)]
 
-use super::source::{Exported, Request, Source, Statistics, Traits, flags};
-use crate::boundary::call_out;
-use crate::driver::{ContextGuard, Driver, RawContext, RelaxedCapture};
+use super::outside::{Outside, Told};
+use super::source::{Exported, Request, Source, Statistics, Traits};
 use crate::error::{Error, Result, Status, error, fail};
-use crate::handle::Handle;
 use crate::kind::Kind;
 use crate::log::log;
-use crate::runtime;
-use crate::thread;
-use crate::{stream, tag};
 use std::any::Any;
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-/// What a callback is told.
-pub struct Told<'a> {
-    pub request: &'a Request<'a>,
-    pub native_context: usize,
-    pub native_stream: usize,
-    pub stream: Handle,
-    pub stream_id: u64,
-    pub tag: Option<&'static CStr>,
-    pub kind: Kind,
-}
 
 /// The callbacks of an allocator, as the C face hands them on. A number is the status that a callback returned.
 pub trait Callbacks: Send + Sync {
@@ -45,89 +28,22 @@ pub trait Callbacks: Send + Sync {
 
 pub struct Custom {
     callbacks: Box<dyn Callbacks>,
-    name: String,
     traits: Traits,
-    /// Neither a context nor a capture mode is put around its callbacks.
-    manages_context: bool,
-    is_stopped: AtomicBool,
-    process: u32,
-}
-
-/// As many callbacks as one thread can be inside of at once: an allocator that asks for memory that it serves itself would
-/// never come to an end.
-const DEEPEST: u32 = 10;
-
-/// Whether a callback of an allocator is running on this thread: it may hold locks that another one wants.
-pub fn is_inside_a_callback() -> bool {
-    thread::mine().callbacks() != 0
-}
-
-/// A callback that is running on this thread.
-struct Inside(&'static thread::Record);
-
-impl Inside {
-    #[inline]
-    fn enter(me: &'static thread::Record) -> Inside {
-        me.set_callbacks(me.callbacks() + 1);
-        Inside(me)
-    }
-}
-
-impl Drop for Inside {
-    #[inline]
-    fn drop(&mut self) {
-        self.0.set_callbacks(self.0.callbacks() - 1);
-    }
-}
-
-/// What a callback finds, and what is put back after it, in this order.
-struct Around {
-    _relaxed: Option<RelaxedCapture<'static>>,
-    _entered: Option<ContextGuard<'static>>,
-    /// Whatever the callback leaves current, this is so again.
-    _before: Before,
-}
-
-struct Before(&'static Driver, RawContext);
-
-impl Drop for Before {
-    fn drop(&mut self) {
-        self.0.put_back_context(self.1);
-    }
+    outside: Outside,
 }
 
 impl Custom {
     pub fn new(callbacks: Box<dyn Callbacks>, name: &CStr, traits: Traits, manages_context: bool) -> Custom {
-        let name = name.to_string_lossy().into_owned();
-        Custom {
-            callbacks,
-            name,
-            traits,
-            manages_context,
-            is_stopped: AtomicBool::new(false),
-            process: std::process::id(),
-        }
+        let kind = traits.kind.unwrap_or(Kind::Unknown);
+        let outside = Outside::new(name.to_string_lossy().into_owned(), kind, manages_context);
+        Custom { callbacks, traits, outside }
     }
 
-    /// What is put around a callback, and the context that it is told of.
-    fn around(&self, request: &Request<'_>) -> Result<(Around, usize)> {
-        let device = request.device;
-        let driver = runtime::driver()?;
-        let before = driver.current_context().map_err(|f| driver.error(f))?;
-        if request.flags & flags::DEVICE_LOST != 0 {
-            // No context: a driver call with an address of the dead one is an error then, and not the free of another block.
-            driver.put_back_context(RawContext::NULL);
-            return Ok((Around { _relaxed: None, _entered: None, _before: Before(driver, before) }, 0));
-        }
-        let context = device.context(driver)?;
-        let entered = driver.enter(context).map_err(|f| device.error(driver, f))?;
-        let relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
-        let around =
-            Around { _relaxed: Some(relaxed), _entered: Some(entered), _before: Before(driver, before) };
-        Ok((around, context.0.addr()))
+    fn name(&self) -> &str {
+        self.outside.name()
     }
 
-    /// Calls back, from within the allocator. `None` when it was stopped.
+    /// `None` when it was stopped.
     #[inline]
     fn call<R>(
         &self,
@@ -135,50 +51,13 @@ impl Custom {
         request: &Request<'_>,
         call: impl FnOnce(&dyn Callbacks, &Told<'_>) -> R,
     ) -> Result<Option<R>> {
-        let me = thread::mine();
-        if me.callbacks() >= DEEPEST {
-            return Err(self.too_deep(what));
-        }
-        if self.is_stopped.load(Ordering::Acquire) {
-            return Ok(None);
-        }
-        let mut _around = None;
-        let mut native_context = 0;
-        if request.device.is_cuda() {
-            if self.manages_context && request.flags & flags::DEVICE_LOST == 0 {
-                native_context = request.device.context_if_any().0.addr();
-            } else {
-                let (around, context) = self.around(request)?;
-                _around = Some(around);
-                native_context = context;
-            }
-        }
-        let told = Told {
-            request,
-            native_context,
-            native_stream: request.stream.map_or(0, |stream| stream.native().0.addr()),
-            stream: request.stream.map_or(0, stream::handle_of),
-            stream_id: request.stream.map_or(0, |stream| stream.id()),
-            tag: tag::tag_name(request.tag),
-            kind: self.traits.kind.unwrap_or(Kind::Unknown),
-        };
-        let _inside = Inside::enter(me);
-        Ok(Some(call_out(what, || call(self.callbacks.as_ref(), &told))))
-    }
-
-    #[cold]
-    fn too_deep(&self, what: &str) -> Error {
-        error!(
-            AllocatorFailed,
-            "callbacks of allocators are {DEEPEST} deep on this thread, now {what} of \"{}\": an allocator must not ask for memory that it serves itself; use warp_allocator_allocate on the allocator below",
-            self.name
-        )
+        self.outside.call(what, request, |told| call(self.callbacks.as_ref(), told))
     }
 
     #[cold]
     fn failed(&self, what: &str, status: i32, request: &Request<'_>) -> Error {
         let asked = format!("{} bytes for \"{}\"", request.size, request.device.alias());
-        let name = &self.name;
+        let name = self.name();
         match Status::of(status) {
             Some(Status::OutOfMemory) => {
                 error!(OutOfMemory, "the allocator \"{name}\" is out of memory: {what} of {asked}")
@@ -219,7 +98,7 @@ impl Source for Custom {
             fail!(
                 AllocatorFailed,
                 "the allocator \"{}\" was stopped, and serves nothing any more; install another one, or NULL for the built-in",
-                self.name
+                self.name()
             );
         };
         if status != 0 {
@@ -229,7 +108,7 @@ impl Source for Custom {
             fail!(
                 AllocatorFailed,
                 "the allocator \"{}\" gave NULL for {} bytes and said that it had succeeded; a callback returns a status other than WARP_SUCCESS when it fails",
-                self.name,
+                self.name(),
                 request.size
             );
         }
@@ -237,7 +116,7 @@ impl Source for Custom {
             fail!(
                 AllocatorFailed,
                 "the allocator \"{}\" gave {address:#x} for {} bytes, past the end of the address space",
-                self.name,
+                self.name(),
                 request.size
             );
         }
@@ -246,7 +125,7 @@ impl Source for Custom {
             fail!(
                 AllocatorFailed,
                 "the allocator \"{}\" gave {address:#x}, which is not aligned to {} as was asked; it has it back",
-                self.name,
+                self.name(),
                 request.alignment
             );
         }
@@ -261,7 +140,7 @@ impl Source for Custom {
         Err(error!(
             AllocatorFailed,
             "the deallocate callback of the allocator \"{}\" failed with {status} for {} bytes at {address:#x}; the block is forgotten and is not given to it again",
-            self.name,
+            self.name(),
             request.size
         ))
     }
@@ -296,29 +175,18 @@ impl Source for Custom {
     }
 
     fn statistics(&self) -> Result<Option<Statistics>> {
-        let me = thread::mine();
-        if me.callbacks() >= DEEPEST {
-            return Err(self.too_deep("the get_statistics callback"));
-        }
-        if self.is_stopped.load(Ordering::Acquire) {
-            return Ok(None);
-        }
-        let _inside = Inside::enter(me);
-        match call_out("the get_statistics callback", || self.callbacks.statistics()) {
+        let what = "the get_statistics callback";
+        match self.outside.call_plainly(what, || self.callbacks.statistics())?.flatten() {
             None => Ok(None),
             Some((0, statistics)) => Ok(Some(statistics)),
             Some((status, _)) => {
-                fail!(
-                    AllocatorFailed,
-                    "the get_statistics callback of \"{}\" failed with {status}",
-                    self.name
-                )
+                fail!(AllocatorFailed, "{what} of \"{}\" failed with {status}", self.name())
             }
         }
     }
 
     fn stop(&self) {
-        self.is_stopped.store(true, Ordering::Release);
+        self.outside.stop();
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -328,11 +196,6 @@ impl Source for Custom {
 
 impl Drop for Custom {
     fn drop(&mut self) {
-        let is_childs = runtime::is_forked() && self.process != std::process::id();
-        if *self.is_stopped.get_mut() || is_childs || runtime::is_exiting() {
-            return;
-        }
-        let _inside = Inside::enter(thread::mine());
-        call_out("the destroy callback", || self.callbacks.destroy());
+        self.outside.end(|| self.callbacks.destroy());
     }
 }

@@ -4,12 +4,14 @@
 
 mod custom;
 mod install;
+mod outside;
 mod source;
 
-pub use custom::{Callbacks, Custom, Told, is_inside_a_callback};
+pub use custom::{Callbacks, Custom};
 pub use install::{
     effective, install, install_for_all, installed, override_for_thread, refer, thread_override, unrefer,
 };
+pub use outside::{Told, is_inside_a_callback};
 pub use source::{Exported, Request, Source, Statistics, Traits, Upstream, flags};
 
 use crate::error::{Error, Result, error};
