@@ -13,6 +13,7 @@ const C_INSIDE: &[(&str, &str)] = &[
     ("src/runtime.rs", "the handler that the C library calls when the process exits"),
     ("src/thread.rs", "the handler that the C library calls when a thread ends"),
     ("src/capture/gone.rs", "the handler that the driver calls when a graph is gone"),
+    ("src/allocator/logging.rs", "the handler that the C library calls when the process exits"),
     ("src/config.rs", "secure_getenv, which the libc crate does not declare"),
 ];
 

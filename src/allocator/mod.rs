@@ -2,17 +2,35 @@
 //! block that they made is given back. What they have in common is `source::Source`; `custom` is one of callbacks, `install`
 //! says which serves a device. The built-in ones are made by `alloc`, which stands on this room.
 
+mod aligned;
+mod backtrace;
 mod custom;
+mod failure_callback;
+#[cfg(test)]
+mod fake;
+mod fallback;
 mod install;
+mod limit;
+mod logging;
 mod outside;
+mod shards;
 mod source;
+mod statistics;
+mod tracking;
 
+pub use aligned::Aligned;
 pub use custom::{Callbacks, Custom};
+pub use failure_callback::{Again, FailureCallback};
+pub use fallback::Fallback;
 pub use install::{
     effective, install, install_for_all, installed, override_for_thread, refer, thread_override, unrefer,
 };
+pub use limit::Limit;
+pub use logging::Logging;
 pub use outside::{Told, is_inside_a_callback};
-pub use source::{Exported, Request, Source, Statistics, Traits, Upstream, flags};
+pub use source::{Exported, Request, Source, Stacked, Statistics, Traits, Upstream, flags};
+pub use statistics::Counting;
+pub use tracking::{Block, Tracking};
 
 use crate::error::{Error, Result, error};
 use crate::handle::{Entered, Handle, Hold, Object, Registry, Tag};
@@ -174,6 +192,11 @@ impl Allocator {
         })
     }
 
+    /// How many allocators one request may meet here and below.
+    pub fn stacked(&self) -> Stacked {
+        self.source.stacked()
+    }
+
     /// One more reference, unless there is none left.
     fn refer(&self) -> bool {
         let more = |references: u32| (references != 0).then(|| references.saturating_add(1));
@@ -312,5 +335,6 @@ pub unsafe fn mend_in_child() {
     unsafe {
         ALLOCATORS.mend_in_child();
         install::mend_in_child();
+        logging::mend_in_child();
     }
 }

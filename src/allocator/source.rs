@@ -148,8 +148,50 @@ pub trait Source: Send + Sync {
         }
     }
 
+    /// How many allocators one request may meet, itself included.
+    fn stacked(&self) -> Stacked {
+        Stacked::on(self.upstream().as_slice())
+    }
+
     /// For what one sort alone can do.
     fn as_any(&self) -> &dyn Any;
+}
+
+/// The allocators that one request may meet: as many on top of each other, and as many in all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stacked {
+    pub high: u32,
+    pub all: u32,
+}
+
+impl Stacked {
+    /// A thread is inside of all that are on top of each other at once, and has room for 64 objects.
+    const HIGHEST: u32 = 16;
+    /// When each of them fails, all are asked.
+    const MOST: u32 = 64;
+
+    /// Those of an adaptor that stands on others.
+    pub fn on(upstreams: &[&Upstream]) -> Stacked {
+        let below = upstreams.iter().map(|upstream| upstream.stacked());
+        below.fold(Stacked { high: 1, all: 1 }, |sum, below| Stacked {
+            high: sum.high.max(1 + below.high),
+            all: sum.all + below.all,
+        })
+    }
+
+    /// An error unless calls find an end in such a stack.
+    pub fn require_room(upstreams: &[&Upstream]) -> Result<()> {
+        let Stacked { high, all } = Stacked::on(upstreams);
+        if high > Stacked::HIGHEST || all > Stacked::MOST {
+            fail!(
+                InvalidArgument,
+                "this would be {high} allocators on top of each other, {all} in all, and at most {} and {} are possible; build a lower stack",
+                Stacked::HIGHEST,
+                Stacked::MOST
+            );
+        }
+        Ok(())
+    }
 }
 
 /// The allocator that another one stands on. It lives as long.

@@ -1,7 +1,7 @@
 //! An allocator that gives the driver a hint for each block of managed memory that it hands on.
 
 use super::{Advice, advise, prefetch};
-use crate::allocator::{Request, Source, Traits, Upstream};
+use crate::allocator::{Request, Source, Stacked, Traits, Upstream};
 use crate::device::Device;
 use crate::error::{Result, fail};
 use crate::kind::Kind;
@@ -34,6 +34,7 @@ impl Hinting {
                 traits.kind.map_or("host memory", Kind::name)
             );
         }
+        Stacked::require_room(&[&upstream])?;
         Ok(Hinting { upstream, hint, told: AtomicBool::new(false) })
     }
 
