@@ -1942,6 +1942,236 @@ warp_status warp_allocator_deallocate(warp_allocator *allocator,
                                       const warp_alloc_request *request);
 
 /* ================================================================================================
+ * Allocator adaptors
+ *
+ * Allocators that stand on another one, the upstream, and add something: a limit, an account, a list of what is out, a log, a way
+ * out of failures, an alignment, a second source. Each is an allocator like any other: it is installed, named or asked directly,
+ * and can be the upstream of the next, in any order, up to 64 on each other. It makes the kind of memory that its upstream makes,
+ * and serves captures if that does.
+ *
+ * An adaptor keeps its upstream alive: the caller may release its own reference at once. Blocks that others have of the upstream
+ * are not the adaptor's; only what goes through it is counted, limited and listed.
+ *
+ * An allocation that is out of memory is asked for once more after the allocator was trimmed (WARP_ALLOC_REQUEST_RETRY), and an
+ * adaptor sees both requests.
+ *
+ * Unless it is said otherwise: WARP_ERROR_INVALID_HANDLE for an allocator that is none or was released,
+ * WARP_ERROR_INVALID_ARGUMENT for an adaptor of another sort and for the 65th allocator of a stack, WARP_ERROR_FORKED in a child
+ * of a fork for what its parent made. Any thread; no lock is held while an upstream or a callback is called.
+ * ================================================================================================ */
+
+/**
+ * For warp_allocator_create_tracking(): each block knows by which calls it was allocated. Costs some microseconds for each
+ * allocation.
+ */
+#define WARP_TRACKING_BACKTRACES 1u
+
+/**
+ * A block that is out, as warp_allocator_tracking_list() gives it. It grows at its end: the stride says how far a caller knows it.
+ */
+typedef struct warp_tracked_block {
+    /** The first address. */
+    void *ptr;
+    /** Bytes, as they were asked for. */
+    uint64_t size;
+    /** The device that it was allocated for; NULL when that is no longer in the table. */
+    warp_device *device;
+    /** Id of the stream that it was allocated on; 0 for none. */
+    uint64_t stream_id;
+    /** Its tag, good as long as the process lives; NULL for none. */
+    const char *tag;
+    /** When it was allocated: nanoseconds since the adaptor was made. */
+    uint64_t time_ns;
+    /** A small number of the thread that allocated it. Threads that ended have theirs used again. */
+    uint64_t thread;
+    /** How many of callers are set; 0 unless backtraces were asked for. */
+    uint32_t caller_count;
+    /** 0. */
+    uint32_t reserved;
+    /** Return addresses of the calls that it came from, the innermost first, without those of the library. */
+    void *callers[CALLERS];
+} warp_tracked_block;
+
+/**
+ * Says what to do about an allocation that failed. May allocate and free, make room, wait; must not throw.
+ *
+ * @param user  as given to warp_allocator_create_failure_callback().
+ * @param request  what was asked for; good during the call.
+ * @param status  why the upstream failed.
+ * @param attempt  how often this request has failed now, from 1 on.
+ * @return nonzero to ask the upstream once more, 0 to give up.
+ */
+typedef int32_t (*warp_allocator_failure_callback)(void *user,
+                                                   const warp_alloc_request *request,
+                                                   warp_status status,
+                                                   uint32_t attempt);
+
+/**
+ * Makes an adaptor that never has more than so many bytes out at once, however many threads ask. Bytes count as they are asked
+ * for, from before the upstream is asked until it has the block back: blocks that were freed and that streams still use count.
+ *
+ * @param upstream  the allocator below.
+ * @param limit  bytes.
+ * @param out  the adaptor, to be given back with warp_allocator_release(). What would exceed the limit is
+ *     WARP_ERROR_OUT_OF_MEMORY, with the limit, what is out and what was asked in the message.
+ */
+warp_status warp_allocator_create_limit(warp_allocator *upstream, uint64_t limit, warp_allocator **out);
+
+/**
+ * Changes the limit, for requests from now on. What is out stays out, also where it is more.
+ *
+ * @param allocator  a limit adaptor.
+ * @param limit  bytes.
+ */
+warp_status warp_allocator_limit_set(warp_allocator *allocator, uint64_t limit);
+
+/**
+ * The limit and what is out.
+ *
+ * @param allocator  a limit adaptor.
+ * @param out_limit  bytes that may be out at once; may be NULL.
+ * @param out_used  bytes that are out, or are being asked for; may be NULL.
+ */
+warp_status warp_allocator_limit_get(const warp_allocator *allocator,
+                                     uint64_t *out_limit,
+                                     uint64_t *out_used);
+
+/**
+ * Makes an adaptor that counts what goes through it. warp_allocator_get_statistics() tells of its whole life;
+ * warp_allocator_statistics_push() and _pop() measure a part of it.
+ *
+ * @param upstream  the allocator below.
+ * @param out  the adaptor, to be given back with warp_allocator_release().
+ */
+warp_status warp_allocator_create_statistics(warp_allocator *upstream, warp_allocator **out);
+
+/**
+ * Begins a measurement, inside of those that are open. It is the adaptor's and counts all threads.
+ *
+ * @param allocator  a statistics adaptor.
+ * @return WARP_ERROR_NOT_SUPPORTED when 4096 are open.
+ */
+warp_status warp_allocator_statistics_push(warp_allocator *allocator);
+
+/**
+ * Ends the measurement that was begun last, and tells what was in it. Those around it have it in theirs.
+ *
+ * @param allocator  a statistics adaptor.
+ * @param out  filled as far as its struct_size goes. Totals and failures are of the measurement; live and peak are what there is
+ *     now, and was at most, beyond what was live when it began, 0 where that is less. reserved_bytes is 0.
+ * @return WARP_ERROR_INVALID_ARGUMENT when none is open.
+ */
+warp_status warp_allocator_statistics_pop(warp_allocator *allocator, warp_allocator_statistics *out);
+
+/**
+ * Makes an adaptor that knows which of its blocks are out. An address that the upstream gives while it is out is
+ * WARP_ERROR_ALLOCATOR_FAILED; its first owner keeps it.
+ *
+ * @param upstream  the allocator below.
+ * @param flags  0 or WARP_TRACKING_BACKTRACES.
+ * @param out  the adaptor, to be given back with warp_allocator_release().
+ * @return WARP_ERROR_INVALID_ARGUMENT also for unknown flags.
+ */
+warp_status warp_allocator_create_tracking(warp_allocator *upstream, uint32_t flags, warp_allocator **out);
+
+/**
+ * Writes which blocks are out, by their tags: the tags with most bytes first, and of each the 16 largest blocks, with their callers
+ * if backtraces were asked for.
+ *
+ * @param allocator  a tracking adaptor.
+ * @param buffer  receives the text, UTF-8 and terminated, cut when it does not fit; may be NULL with capacity 0.
+ * @param capacity  bytes of the buffer.
+ * @param out_needed  the bytes that the whole text takes, its NUL included; may be NULL.
+ */
+warp_status warp_allocator_tracking_report(const warp_allocator *allocator,
+                                           char *buffer,
+                                           size_t capacity,
+                                           size_t *out_needed);
+
+/**
+ * Lists the blocks that are out, by address.
+ *
+ * @param allocator  a tracking adaptor.
+ * @param blocks  receives them; may be NULL with capacity 0.
+ * @param stride  bytes from one to the next, sizeof(warp_tracked_block) of the caller. What a newer caller has beyond this
+ *     version's fields is zeroed.
+ * @param capacity  how many there is room for.
+ * @param out_count  how many are out, also where that is more; may be NULL.
+ * @return WARP_ERROR_INVALID_ARGUMENT also for a stride that is too small.
+ */
+warp_status warp_allocator_tracking_list(const warp_allocator *allocator,
+                                         warp_tracked_block *blocks,
+                                         size_t stride,
+                                         size_t capacity,
+                                         size_t *out_count);
+
+/**
+ * Makes an adaptor that writes every allocation and deallocation into a file, one line each, when it is over. The format is in
+ * docs/replay.md; `warpmem-replay` replays such a file. Lines are kept until 64 KiB of them are there, warp_allocator_logging_flush()
+ * is called, the adaptor goes, or the process exits.
+ *
+ * @param upstream  the allocator below.
+ * @param path  the file, which is made or emptied. A pipe is refused.
+ * @param out  the adaptor, to be given back with warp_allocator_release(). When the disk is full, allocations go on, and the file
+ *     ends with the last line that fitted: the log callback is told once, and each flush.
+ * @return WARP_ERROR_INVALID_ARGUMENT also when the file cannot be opened, with its path and the reason.
+ */
+warp_status warp_allocator_create_logging(warp_allocator *upstream, const char *path, warp_allocator **out);
+
+/**
+ * Writes the lines that wait.
+ *
+ * @param allocator  a logging adaptor.
+ * @return WARP_ERROR_ALLOCATOR_FAILED when lines are missing from the file, now or since an earlier failure, with the reason and
+ *     how many.
+ */
+warp_status warp_allocator_logging_flush(warp_allocator *allocator);
+
+/**
+ * Makes an adaptor that asks a callback what to do when its upstream fails: the callback may make room and have the upstream asked
+ * once more. An allocation is given up after 1000 attempts, whatever it says. It is called as the callbacks of allocators are:
+ * with the device's context current, the thread's capture mode relaxed, and not deeper than 10 in each other.
+ *
+ * @param upstream  the allocator below.
+ * @param callback  what to ask.
+ * @param destroy  called once when the adaptor goes, as that of a vtable; NULL for nothing.
+ * @param user  passed to both.
+ * @param out  the adaptor, to be given back with warp_allocator_release(). After warp_allocator_stop() it passes failures on, and
+ *     destroy is not called.
+ * @return WARP_ERROR_INVALID_ARGUMENT also without a callback. After a failure destroy is not called.
+ */
+warp_status warp_allocator_create_failure_callback(warp_allocator *upstream,
+                                                   warp_allocator_failure_callback callback,
+                                                   warp_allocator_destroy_callback destroy,
+                                                   void *user,
+                                                   warp_allocator **out);
+
+/**
+ * Makes an adaptor whose blocks are all aligned to at least so many bytes, whatever its upstream can do: it asks for more, and
+ * gives the upstream back what that gave. What is asked with a larger alignment goes down as it is.
+ *
+ * @param upstream  the allocator below.
+ * @param alignment  a power of two, at most 2^40.
+ * @param out  the adaptor, to be given back with warp_allocator_release(). Sizes that overflow are WARP_ERROR_SIZE_OVERFLOW.
+ * @return WARP_ERROR_BAD_ALIGNMENT for no such power of two.
+ */
+warp_status warp_allocator_create_aligned(warp_allocator *upstream, uint64_t alignment, warp_allocator **out);
+
+/**
+ * Makes an adaptor that asks a second allocator when the first is out of memory or fails. Other errors are the request's, and the
+ * second is not asked. Each block goes back to the one that made it. It serves captures when both do, and is stream-ordered when
+ * both are.
+ *
+ * @param first  asked first.
+ * @param second  asked when the first could not serve: an allocator of the same sort of memory, host or GPU.
+ * @param out  the adaptor, to be given back with warp_allocator_release(). When both fail the message names both reasons.
+ * @return WARP_ERROR_INVALID_ARGUMENT also when one makes host memory and the other does not.
+ */
+warp_status warp_allocator_create_fallback(warp_allocator *first,
+                                           warp_allocator *second,
+                                           warp_allocator **out);
+
+/* ================================================================================================
  * Peer access
  *
  * Whether kernels of one GPU may touch plain device memory (WARP_MEMORY_CUDA_DEVICE) of another. Memory of pools has its own

@@ -3,7 +3,7 @@
 
 use super::shards::Shards;
 use super::source::{Exported, Request, Source, Stacked, Traits, Upstream, flags};
-use crate::error::{Error, Result, Status, error, fail};
+use crate::error::{Error, Result, Status, fail};
 use std::any::Any;
 
 pub struct Fallback {

@@ -1,7 +1,7 @@
 //! An adaptor that writes every call into a file, one line each. `docs/replay.md` has the format; `warpmem-replay` reads it.
 
 use super::source::{Request, Source, Stacked, Traits, Upstream};
-use crate::error::{Error, Result, error, fail};
+use crate::error::{Error, Result, error};
 use crate::fork::{Lock, Own};
 use crate::log::log;
 use crate::{tag, thread};

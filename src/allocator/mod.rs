@@ -187,6 +187,9 @@ impl Allocator {
 
     /// The allocator as what only its sort can do; an error when it is of another.
     pub fn as_sort<S: Source + 'static>(&self, sort: &str) -> Result<&S> {
+        if self.is_of_parent() {
+            return Err(self.forked());
+        }
         self.source.as_any().downcast_ref().ok_or_else(|| {
             error!(InvalidArgument, "{} is no {sort} allocator; make one around it", self.title())
         })

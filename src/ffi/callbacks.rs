@@ -1,13 +1,16 @@
 //! Callbacks of allocators as the concepts call them: a request as the struct of the C face, an answer as a number.
 
-use super::allocator::{account, warp_alloc_request, warp_allocator_statistics, warp_allocator_vtable};
+use super::allocator::{
+    account, warp_alloc_request, warp_allocator_destroy_callback, warp_allocator_statistics,
+    warp_allocator_vtable,
+};
 use super::boundary::{address, opaque, pointer};
 use super::device::told;
 use super::ipc::warp_ipc_memory;
 use super::memory::warp_memory_kind;
 use super::status::warp_status;
-use crate::allocator::{Callbacks, Exported, Statistics, Told};
-use crate::error::{Result, fail};
+use crate::allocator::{Again, Callbacks, Exported, Statistics, Told};
+use crate::error::{Result, Status, fail};
 use std::ffi::{CStr, c_void};
 
 type Allocate =
@@ -168,5 +171,47 @@ impl Callbacks for Table {
             reserved_bytes: account.reserved_bytes,
         };
         Some((status, statistics))
+    }
+}
+
+type Failure = unsafe extern "C-unwind" fn(*mut c_void, *const warp_alloc_request, warp_status, u32) -> i32;
+
+/// What is asked when an allocation fails.
+pub struct Failures {
+    user: *mut c_void,
+    callback: Failure,
+    destroy: Option<Destroy>,
+}
+
+// SAFETY: as for `Table`.
+unsafe impl Send for Failures {}
+// SAFETY: as above.
+unsafe impl Sync for Failures {}
+
+impl Failures {
+    pub fn new(
+        callback: unsafe extern "C" fn(*mut c_void, *const warp_alloc_request, warp_status, u32) -> i32,
+        destroy: warp_allocator_destroy_callback,
+        user: *mut c_void,
+    ) -> Failures {
+        // SAFETY: each pair of types differs in the ABI alone.
+        unsafe {
+            Failures { user, callback: unwinding(callback), destroy: destroy.map(|call| unwinding(call)) }
+        }
+    }
+}
+
+impl Again for Failures {
+    fn again(&self, told: &Told<'_>, status: Status, attempt: u32) -> bool {
+        let request = shown(told);
+        // SAFETY: a callback of the caller's with its `user`; the request lasts for the call.
+        unsafe { (self.callback)(self.user, &raw const request, status as warp_status, attempt) != 0 }
+    }
+
+    fn destroy(&self) {
+        if let Some(destroy) = self.destroy {
+            // SAFETY: as above; the last call.
+            unsafe { destroy(self.user) };
+        }
     }
 }

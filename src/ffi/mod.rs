@@ -18,6 +18,7 @@ pub mod mempool;
 pub mod memory;
 pub mod managed;
 pub mod allocator;
+pub mod adaptor;
 pub mod peer_access;
 pub mod mempool_access;
 pub mod dtype;
