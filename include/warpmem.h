@@ -1989,7 +1989,7 @@ typedef struct warp_tracked_block {
     /** 0. */
     uint32_t reserved;
     /** Return addresses of the calls that it came from, the innermost first, without those of the library. */
-    void *callers[CALLERS];
+    void *callers[16];
 } warp_tracked_block;
 
 /**

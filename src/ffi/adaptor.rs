@@ -62,7 +62,7 @@ pub struct warp_tracked_block {
     /// 0.
     pub reserved: u32,
     /// Return addresses of the calls that it came from, the innermost first, without those of the library.
-    pub callers: [*mut c_void; CALLERS],
+    pub callers: [*mut c_void; 16],
 }
 
 /// Says what to do about an allocation that failed. May allocate and free, make room, wait; must not throw.
