@@ -11,6 +11,7 @@ const PAGES: &[&str] = &[
     "docs/architecture.md",
     "docs/performance.md",
     "docs/info.md",
+    "docs/replay.md",
     "sim/README.md",
 ];
 

@@ -141,19 +141,39 @@ TEST(a_stack_has_an_end)
 {
     REQUIRE(start());
     struct below below;
-    warp_allocator *stack[65] = {make_below(&below)}, *none = (warp_allocator *)1;
+    warp_allocator *stack[16] = {make_below(&below)}, *none = (warp_allocator *)1;
     int height;
-    for (height = 1; height < 64; ++height)
+    for (height = 1; height < 16; ++height)
         stack[height] = make_adaptor(height % FALLBACK, stack[height - 1]);
     for (height = 0; height < ADAPTORS; ++height) {
-        CHECK_STATUS(try_adaptor(height, stack[63], "/dev/null", &none), WARP_ERROR_INVALID_ARGUMENT);
+        CHECK_STATUS(try_adaptor(height, stack[15], "/dev/null", &none), WARP_ERROR_INVALID_ARGUMENT);
         CHECK_EQ_PTR(none, NULL);
     }
-    CHECK_STATUS(warp_free(block_by(stack[63], cpu(), 1000, NULL)), WARP_SUCCESS);
-    for (height = 0; height < 64; ++height)
+    CHECK_STATUS(warp_free(block_by(stack[15], cpu(), 1000, NULL)), WARP_SUCCESS);
+    for (height = 0; height < 16; ++height)
         release(stack[height]);
     CHECK_EQ_U64(below.destroyed, 1);
     CHECK_EQ_U64(below.served, below.taken_back);
+}
+
+TEST(fallbacks_of_fallbacks_have_an_end)
+{
+    REQUIRE(start());
+    struct below below;
+    warp_allocator *stack[6] = {make_below(&below)}, *none;
+    void *ptr;
+    int height;
+    /* Each asks the one below twice: 1, 3, 7 … 63 allocators. */
+    for (height = 1; height < 6; ++height)
+        stack[height] = make_adaptor(FALLBACK, stack[height - 1]);
+    CHECK_STATUS(try_adaptor(FALLBACK, stack[5], NULL, &none), WARP_ERROR_INVALID_ARGUMENT);
+    CHECK_STR_CONTAINS(warp_error_get_message(), "127 in all");
+    below.fails_with = WARP_ERROR_BUSY;
+    CHECK_STATUS(try_take(stack[5], cpu(), 100, &ptr), WARP_ERROR_ALLOCATOR_FAILED);
+    CHECK_EQ_U64(below.failed, 32);
+    for (height = 0; height < 6; ++height)
+        release(stack[height]);
+    CHECK_EQ_U64(below.destroyed, 1);
 }
 
 /* ---- an upstream that breaks its word ----------------------------------------------------------------------------- */

@@ -20,7 +20,7 @@ pub fn make() -> Result<PathBuf, String> {
     let tree = root().join("dist").join(format!("warpmem-{}-{}", version(), target()?));
     remove_folder(&tree)?;
     install_library(&tree.join("lib"))?;
-    install_info(&tree.join("bin"))?;
+    install_programs(&tree.join("bin"))?;
     let archive = copy_into(&release_folder().join("libwarpmem.a"), &tree.join("lib"))?;
     Run::new("strip").arg("--strip-debug").arg(&archive).keep()?;
     copy_tree(&root().join("include"), &tree.join("include"))?;
@@ -69,12 +69,14 @@ pub fn install_library(folder: &Path) -> Result<(), String> {
     Run::new("strip").arg("--strip-unneeded").arg(&library).keep().map(drop)
 }
 
-/// Builds `warpmem-info`, which has the library in itself, and puts it into a folder, stripped.
-pub fn install_info(folder: &Path) -> Result<(), String> {
-    let name = "warpmem-info";
-    Run::cargo(["build", "--release", "--locked", "--package", name, "--bin", name]).keep()?;
-    let program = copy_into(&release_folder().join(name), folder)?;
-    Run::new("strip").arg("--strip-unneeded").arg(&program).keep().map(drop)
+/// Builds the programs, which have the library in themselves, and puts them into a folder, stripped.
+pub fn install_programs(folder: &Path) -> Result<(), String> {
+    for name in ["warpmem-info", "warpmem-replay"] {
+        Run::cargo(["build", "--release", "--locked", "--package", name, "--bin", name]).keep()?;
+        let program = copy_into(&release_folder().join(name), folder)?;
+        Run::new("strip").arg("--strip-unneeded").arg(&program).keep()?;
+    }
+    Ok(())
 }
 
 /// Puts a built shared library into a folder under its full name, with the links by which it is found.

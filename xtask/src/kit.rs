@@ -1,6 +1,6 @@
 //! `cargo xtask gpu-kit`: one folder with all that is needed to test and measure on a machine that has a GPU and no Rust.
 
-use crate::dist::{build_release, install_info, install_library, shown};
+use crate::dist::{build_release, install_library, install_programs, shown};
 use crate::programs::{self, Program};
 use crate::shell::{Run, copy_as, copy_tree, make_folder, read_file, remove_folder, root, write_file};
 use crate::tools::cuda_headers;
@@ -15,7 +15,7 @@ pub fn command() -> Result<(), String> {
     remove_folder(&kit)?;
     install_library(&kit.join("lib"))?;
     // Not among the tests in bin: what it prints is shown.
-    install_info(&kit)?;
+    install_programs(&kit)?;
     copy_tree(&root().join("include"), &kit.join("include"))?;
     make_folder(&kit.join("bin"))?;
     for folder in ["examples-c", "examples-cpp", "tests/c", "tests/cpp", "tests/gpu"] {

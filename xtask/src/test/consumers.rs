@@ -4,7 +4,7 @@
 use super::native::{build_project, configure, project_options};
 use super::{Notes, Problem, simulator};
 use crate::dist::{self, fresh_folder};
-use crate::shell::{Run, make_folder, root};
+use crate::shell::{Run, make_folder, root, write_file};
 use crate::tally::Tally;
 use crate::tools::{self, CMake};
 use std::path::Path;
@@ -44,7 +44,7 @@ pub fn installed(notes: &mut Notes) -> Result<Tally, Problem> {
     try_cmake(&mut claims, &tools, &moved, &work);
     try_pkg_config(&mut claims, &moved, &work);
     try_versions(&mut claims, &tools, &moved, &work);
-    try_info(&mut claims, &moved);
+    try_programs(&mut claims, &moved, &work);
 
     // A distribution's way: staged under another root, with the libraries in a folder of the architecture.
     let staged = work.join("staged");
@@ -59,7 +59,7 @@ pub fn installed(notes: &mut Notes) -> Result<Tally, Problem> {
         "CMake, shared, from a staged tree with an architecture folder",
         cmake_project(&tools, &usr, "shared", &work.join("staged-shared")),
     );
-    try_info(&mut claims, &usr);
+    try_programs(&mut claims, &usr, &work);
 
     claims.claim("CMake, as a subdirectory", subdirectory(&tools, &work.join("subdirectory")));
     Ok(claims.tally)
@@ -83,7 +83,7 @@ pub fn archive(notes: &mut Notes) -> Result<Tally, Problem> {
     }
     try_pkg_config(&mut claims, &unpacked, &work);
     claims.claim("a bare compiler", bare_compiler(&unpacked, &work));
-    try_info(&mut claims, &unpacked);
+    try_programs(&mut claims, &unpacked, &work);
     Ok(claims.tally)
 }
 
@@ -110,13 +110,24 @@ fn try_pkg_config(claims: &mut Claims<'_>, prefix: &Path, work: &Path) {
     }
 }
 
-/// The program that is installed beside the library: it needs nothing but itself, and sees the machine.
-fn try_info(claims: &mut Claims<'_>, prefix: &Path) {
+/// The programs that are installed beside the library: they need nothing but themselves, and see the machine.
+fn try_programs(claims: &mut Claims<'_>, prefix: &Path, work: &Path) {
     let run = || {
         let shown = on_simulator(Run::new(prefix.join("bin/warpmem-info")).arg("--json")).keep()?;
         if shown.contains("\"alias\": \"cuda:1\"") { Ok(()) } else { Err(shown) }
     };
     claims.claim(&format!("warpmem-info in {}", dist::shown(prefix)), run());
+    let replay = || {
+        let log = work.join("one.log");
+        let text = "warpmem-allocation-log 1\n\
+                    thread,time,action,pointer,size,alignment,device,stream,tag,status\n\
+                    1,5,allocate,0x1000,600,256,1,7,\"\",0\n";
+        write_file(&log, text)?;
+        let shown =
+            on_simulator(Run::new(prefix.join("bin/warpmem-replay")).arg("--json").arg(&log)).keep()?;
+        if shown.contains("\"peak_bytes\": 600") { Ok(()) } else { Err(shown) }
+    };
+    claims.claim(&format!("warpmem-replay in {}", dist::shown(prefix)), replay());
 }
 
 /// Asks for versions: those that this one can serve are found, others are refused.
