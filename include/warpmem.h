@@ -1946,8 +1946,8 @@ warp_status warp_allocator_deallocate(warp_allocator *allocator,
  *
  * Allocators that stand on another one, the upstream, and add something: a limit, an account, a list of what is out, a log, a way
  * out of failures, an alignment, a second source. Each is an allocator like any other: it is installed, named or asked directly,
- * and can be the upstream of the next, in any order, up to 64 on each other. It makes the kind of memory that its upstream makes,
- * and serves captures if that does.
+ * and can be the upstream of the next, in any order: up to 16 on top of each other, and 64 that one request may meet. It makes the
+ * kind of memory that its upstream makes, and serves captures if that does.
  *
  * An adaptor keeps its upstream alive: the caller may release its own reference at once. Blocks that others have of the upstream
  * are not the adaptor's; only what goes through it is counted, limited and listed.
@@ -1956,7 +1956,7 @@ warp_status warp_allocator_deallocate(warp_allocator *allocator,
  * adaptor sees both requests.
  *
  * Unless it is said otherwise: WARP_ERROR_INVALID_HANDLE for an allocator that is none or was released,
- * WARP_ERROR_INVALID_ARGUMENT for an adaptor of another sort and for the 65th allocator of a stack, WARP_ERROR_FORKED in a child
+ * WARP_ERROR_INVALID_ARGUMENT for an adaptor of another sort and for a stack that is too high, WARP_ERROR_FORKED in a child
  * of a fork for what its parent made. Any thread; no lock is held while an upstream or a callback is called.
  * ================================================================================================ */
 
