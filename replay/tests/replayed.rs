@@ -232,6 +232,8 @@ fn a_replay_reproduces_the_log() {
     }
 }
 
+type Change<'a> = dyn Fn(&mut Vec<String>) + 'a;
+
 #[test]
 fn a_changed_log_differs_and_the_place_is_named() {
     let folder = Folder::new("differs");
@@ -240,10 +242,10 @@ fn a_changed_log_differs_and_the_place_is_named() {
     let text = std::fs::read_to_string(&log).expect("the log is there");
     let lines: Vec<&str> = text.lines().collect();
     let place = |action: &str, from: usize| {
-        let is = |line: &&str| line.split(',').nth(2) == Some(action);
-        from + lines[from..].iter().position(|line| is(&line)).expect("there is one")
+        let is = |line: &str| line.split(',').nth(2) == Some(action);
+        from + lines[from..].iter().position(|line| is(line)).expect("there is one")
     };
-    let with = |change: &dyn Fn(&mut Vec<String>)| {
+    let with = |change: &Change<'_>| {
         let mut changed: Vec<String> = lines.iter().map(ToString::to_string).collect();
         change(&mut changed);
         folder.with("b.log", &(changed.join("\n") + "\n"))
@@ -263,7 +265,7 @@ fn a_changed_log_differs_and_the_place_is_named() {
     let (size, tag) =
         (format!("{},{},", fields[3], fields[4]), lines[allocation].split('"').nth(1).expect("a tag"));
     let other_size = format!("{},{}1,", fields[3], fields[4]);
-    let changes: [&dyn Fn(&mut Vec<String>); 3] = [
+    let changes: [&Change<'_>; 3] = [
         &|lines| change(lines, &size, &other_size),
         &|lines| change(lines, &format!(",\"{tag}"), &format!(",\"changed {tag}")),
         // One deallocation less.

@@ -34,10 +34,9 @@ impl Aligned {
     fn below<'a>(&self, request: &Request<'a>) -> Result<Request<'a>> {
         // What is aligned to more anyway needs nothing of us.
         let more = self.alignment.saturating_sub(request.alignment);
-        match request.size.checked_add(more) {
-            Some(size) => Ok(Request { size, ..*request }),
-            None => Err(overflow(request.size, self.alignment)),
-        }
+        // No larger than what anybody may ask for.
+        let sum = request.size.checked_add(more).filter(|sum| *sum <= i64::MAX as u64);
+        sum.map(|size| Request { size, ..*request }).ok_or_else(|| overflow(request.size, self.alignment))
     }
 
     fn given_below(&self, address: u64) -> u64 {
@@ -157,7 +156,9 @@ mod tests {
     fn sizes_that_overflow_and_alignments_that_are_none_are_errors() {
         let (below, fake) = upstream(Fake::default());
         let aligned = Aligned::new(below, 4096).unwrap();
-        assert_eq!(aligned.allocate(&request(u64::MAX - 100)).unwrap_err().status, Status::SizeOverflow);
+        for size in [u64::MAX - 100, i64::MAX as u64 - 4079] {
+            assert_eq!(aligned.allocate(&request(size)).unwrap_err().status, Status::SizeOverflow);
+        }
         assert!(fake.source().take_calls().is_empty());
         for bad in [0, 3, 1 << 41, u64::MAX] {
             let (below, _fake) = upstream(Fake::default());

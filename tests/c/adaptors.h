@@ -128,6 +128,11 @@ UNUSED warp_status below_allocate(void *user, const warp_alloc_request *request,
         pthread_mutex_unlock(&below->lock);
         return WARP_SUCCESS;
     }
+    if (request->size > GIB) {
+        CHECK(request->size <= INT64_MAX);
+        pthread_mutex_unlock(&below->lock);
+        return WARP_ERROR_OUT_OF_MEMORY;
+    }
     below->served += 1;
     below->out += request->size;
     if (below->out > below->most)
