@@ -29,8 +29,11 @@ impl Backtrace {
         if own.is_none() || own == object_of(program()) {
             return &self.frames;
         }
-        let first = self.frames.iter().position(|frame| object_of(*frame) != own);
-        first.map_or(&self.frames, |first| &self.frames[first..])
+        // What watches a program may have put itself in front.
+        let mut frames = self.frames.iter().enumerate();
+        let mut place = |is_own: bool| frames.find(|(_, frame)| (object_of(**frame) == own) == is_own);
+        let first = place(true).and_then(|_| place(false));
+        first.map_or(&self.frames, |(first, _)| &self.frames[first..])
     }
 
     /// One line for each caller, each after `indent`.
