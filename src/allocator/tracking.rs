@@ -17,7 +17,7 @@ use std::time::Instant;
 const MOST_NAMED: usize = 16;
 
 /// A block that is out.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Block {
     pub address: u64,
     pub size: u64,
@@ -30,12 +30,6 @@ pub struct Block {
     /// The small number of the thread that asked for it.
     pub thread: usize,
     backtrace: Option<Arc<Backtrace>>,
-}
-
-impl std::fmt::Debug for Device {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.alias())
-    }
 }
 
 impl Block {

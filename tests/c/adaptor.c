@@ -24,6 +24,10 @@ TEST(a_limit_is_exact_and_can_be_changed)
         CHECK_STATUS(warp_allocator_limit_get(limit, &bytes, &used), WARP_SUCCESS);
         CHECK_EQ_U64(bytes, 10000);
         CHECK_EQ_U64(used, 0);
+        /* What counts is what was asked for, not what it is rounded up to. */
+        CHECK_STATUS(warp_allocator_limit_set(limit, 12), WARP_SUCCESS);
+        CHECK_STATUS(warp_free(block_by(limit, devices[i], 12, NULL)), WARP_SUCCESS);
+        CHECK_STATUS(warp_allocator_limit_set(limit, 10000), WARP_SUCCESS);
         a = block_by(limit, devices[i], 6000, "first");
         b = take(limit, devices[i], 4000);
         CHECK_EQ_U64(used_of(limit), 10000);
@@ -476,6 +480,67 @@ TEST(a_stopped_failure_callback_is_left_alone)
     release(upstream);
     CHECK_EQ_I64(helper.destroyed, 0);
     CHECK_EQ_U64(below.destroyed, 0);
+}
+
+struct waiting {
+    warp_allocator *adaptor;
+    int is_inside, may_go, has_gone, is_stopped;
+};
+
+static int32_t wait_inside(void *user, const warp_alloc_request *request, warp_status status, uint32_t attempt)
+{
+    struct waiting *waiting = user;
+    (void)request, (void)status, (void)attempt;
+    __atomic_store_n(&waiting->is_inside, 1, __ATOMIC_SEQ_CST);
+    while (!__atomic_load_n(&waiting->may_go, __ATOMIC_SEQ_CST))
+        usleep(100);
+    usleep(20000);
+    __atomic_store_n(&waiting->has_gone, 1, __ATOMIC_SEQ_CST);
+    return 1;
+}
+
+static void *fail_once(void *argument)
+{
+    struct waiting *waiting = argument;
+    void *none = NULL;
+    /* The callback says to try again; by then the allocator is stopped, and it is not asked any more. */
+    CHECK_STATUS(try_take(waiting->adaptor, cpu(), 100, &none), WARP_ERROR_ALLOCATOR_FAILED);
+    return NULL;
+}
+
+static void *stop_it(void *argument)
+{
+    struct waiting *waiting = argument;
+    CHECK_STATUS(warp_allocator_stop(waiting->adaptor), WARP_SUCCESS);
+    __atomic_store_n(&waiting->is_stopped, 1, __ATOMIC_SEQ_CST);
+    CHECK(__atomic_load_n(&waiting->has_gone, __ATOMIC_SEQ_CST));
+    return NULL;
+}
+
+TEST(a_stop_waits_for_the_failure_callback)
+{
+    REQUIRE(start());
+    struct below below;
+    struct waiting waiting = {NULL, 0, 0, 0, 0};
+    warp_allocator *upstream = make_below(&below), *outer;
+    pthread_t fails, stops;
+    below.fails_with = WARP_ERROR_BUSY;
+    CHECK_STATUS(warp_allocator_create_failure_callback(upstream, wait_inside, NULL, &waiting, &outer), WARP_SUCCESS);
+    /* Also where another one stands on it. */
+    waiting.adaptor = make_adaptor(STATISTICS, outer);
+    pthread_create(&fails, NULL, fail_once, &waiting);
+    while (!__atomic_load_n(&waiting.is_inside, __ATOMIC_SEQ_CST))
+        usleep(100);
+    pthread_create(&stops, NULL, stop_it, &waiting);
+    usleep(20000);
+    CHECK(!__atomic_load_n(&waiting.is_stopped, __ATOMIC_SEQ_CST));
+    __atomic_store_n(&waiting.may_go, 1, __ATOMIC_SEQ_CST);
+    pthread_join(stops, NULL);
+    pthread_join(fails, NULL);
+    CHECK_EQ_U64(below.failed, 1);
+    release(waiting.adaptor);
+    release(outer);
+    release(upstream);
 }
 
 TEST(a_failure_callback_has_the_gpus_context_around_it)
