@@ -272,7 +272,7 @@ fn a_changed_log_differs_and_the_place_is_named() {
         &|lines| drop(lines.remove(deallocation)),
     ];
     for (at, change) in changes.iter().enumerate() {
-        let changed = with(*change);
+        let changed = with(change);
         let differ = run(&["--compare", &log, &changed]);
         assert_eq!((differ.status, differ.err.as_str()), (1, ""), "change {at}: {}", differ.out);
         let line = if at == 2 { deallocation } else { allocation } + 1;

@@ -90,6 +90,86 @@ PROCESS_TEST(a_child_leaves_what_its_parent_made_alone)
     CHECK(remove(path) == 0);
 }
 
+static int enough;
+
+static void *work(void *stack)
+{
+    void *kept[32] = {NULL};
+    uint64_t random = (uint64_t)(uintptr_t)kept;
+    while (!__atomic_load_n(&enough, __ATOMIC_SEQ_CST)) {
+        uint64_t at = next_random(&random) % 32;
+        if (kept[at] == NULL) {
+            kept[at] = block_by(stack, cpu(), 1 + next_random(&random) % 500, "work");
+        } else {
+            CHECK_STATUS(warp_free(kept[at]), WARP_SUCCESS);
+            kept[at] = NULL;
+        }
+    }
+    for (random = 0; random < 32; ++random)
+        CHECK_STATUS(warp_free(kept[random]), WARP_SUCCESS);
+    return NULL;
+}
+
+/* Drops all of it, in whatever state the fork found it, and begins anew. */
+static void drop_in_child(void *argument)
+{
+    warp_allocator *const *stack = argument;
+    struct below below;
+    warp_allocator *upstream, *own;
+    int i;
+    for (i = 0; i < ADAPTORS; ++i)
+        release(stack[i]);
+    CHECK_STATUS(warp_free(block_of(cpu(), 100, WARP_MEMORY_HOST)), WARP_SUCCESS);
+    upstream = make_below(&below);
+    own = make_adaptor(LOGGING, upstream);
+    give(own, take(own, cpu(), 100));
+    release(own);
+    release(upstream);
+    CHECK_EQ_U64(below.destroyed, 1);
+    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+}
+
+static void fork_in_the_middle(void)
+{
+    struct below below;
+    warp_allocator *upstream, *stack[ADAPTORS];
+    pthread_t threads[4];
+    char path[256];
+    size_t lines = 0;
+    int i, rounds = 40;
+    REQUIRE(start());
+    REQUIRE(process_make_file(path, sizeof path));
+    upstream = make_below(&below);
+    for (i = 0; i < ADAPTORS; ++i)
+        CHECK_STATUS(try_adaptor(i, i == 0 ? upstream : stack[i - 1], path, &stack[i]), WARP_SUCCESS);
+    for (i = 0; i < 4; ++i)
+        pthread_create(&threads[i], NULL, work, stack[ADAPTORS - 1]);
+    for (i = 0; i < rounds; ++i) {
+        usleep(500);
+        CHECK_EQ_I64(child_of(drop_in_child, stack), 0);
+    }
+    __atomic_store_n(&enough, 1, __ATOMIC_SEQ_CST);
+    for (i = 0; i < 4; ++i)
+        pthread_join(threads[i], NULL);
+    CHECK_EQ_U64(used_of(stack[LIMIT]), 0);
+    CHECK_EQ_U64(tracked(stack[TRACKING]), 0);
+    CHECK_EQ_U64(below.served, below.taken_back);
+    for (i = 0; i < ADAPTORS; ++i)
+        release(stack[i]);
+    release(upstream);
+    CHECK_EQ_U64(below.destroyed, 1);
+    text_of(path, &lines);
+    CHECK(lines > 2);
+    CHECK(remove(path) == 0);
+}
+
+TEST(a_fork_in_the_middle_of_work_leaves_a_child_that_can_go_on)
+{
+    if (check_under("valgrind"))
+        SKIP("what a thread held that the fork left behind is lost in the child");
+    process_run(fork_in_the_middle);
+}
+
 static void log_and_exit(void *path)
 {
     warp_allocator *logging = NULL;
