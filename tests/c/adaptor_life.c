@@ -167,6 +167,8 @@ TEST(a_fork_in_the_middle_of_work_leaves_a_child_that_can_go_on)
 {
     if (check_under("valgrind"))
         SKIP("what a thread held that the fork left behind is lost in the child");
+    if (check_under("sanitizer"))
+        SKIP("the sanitizer's heap stays locked in the child");
     process_run(fork_in_the_middle);
 }
 
