@@ -362,7 +362,7 @@ TEST(a_full_disk_fails_no_allocation)
 
 /* ---- failure callback --------------------------------------------------------------------------------------------- */
 
-struct helper {
+struct remedy {
     struct below *below;
     warp_allocator *self;
     int asked, destroyed, retries, mends_at, nests, depth, deepest;
@@ -373,90 +373,90 @@ struct helper {
 
 static int32_t help(void *user, const warp_alloc_request *request, warp_status status, uint32_t attempt)
 {
-    struct helper *helper = user;
-    helper->asked += 1;
-    helper->last_status = status;
-    helper->last_flags = request->flags;
-    helper->size = request->size;
+    struct remedy *remedy = user;
+    remedy->asked += 1;
+    remedy->last_status = status;
+    remedy->last_flags = request->flags;
+    remedy->size = request->size;
     CHECK_EQ_U64(request->struct_size, sizeof *request);
     CHECK(request->device == cpu() || info_of(request->device).is_cuda);
     CHECK_EQ_I64(request->ordinal, info_of(request->device).is_cpu ? -1 : info_of(request->device).ordinal);
     if (info_of(request->device).is_cuda)
         CHECK_EQ_PTR(driver_current(), request->native_context);
-    if (helper->nests) {
+    if (remedy->nests) {
         void *ptr = NULL;
-        helper->depth += 1;
-        if (helper->depth > helper->deepest)
-            helper->deepest = helper->depth;
-        CHECK(try_take(helper->self, cpu(), 8, &ptr) != WARP_SUCCESS);
-        helper->depth -= 1;
+        remedy->depth += 1;
+        if (remedy->depth > remedy->deepest)
+            remedy->deepest = remedy->depth;
+        CHECK(try_take(remedy->self, cpu(), 8, &ptr) != WARP_SUCCESS);
+        remedy->depth -= 1;
         return 0;
     }
-    if (helper->mends_at == (int)attempt)
-        helper->below->fails_with = 0;
-    return (int)attempt <= helper->retries;
+    if (remedy->mends_at == (int)attempt)
+        remedy->below->fails_with = 0;
+    return (int)attempt <= remedy->retries;
 }
 
 static void end_help(void *user)
 {
-    ((struct helper *)user)->destroyed += 1;
+    ((struct remedy *)user)->destroyed += 1;
 }
 
 TEST(a_failure_callback_says_whether_to_try_again)
 {
     REQUIRE(start());
     struct below below;
-    struct helper helper = {.below = &below, .retries = 3};
+    struct remedy remedy = {.below = &below, .retries = 3};
     warp_allocator *upstream = make_below(&below), *adaptor = NULL;
     void *ptr = (void *)1;
-    CHECK_STATUS(warp_allocator_create_failure_callback(upstream, help, end_help, &helper, &adaptor), WARP_SUCCESS);
-    helper.self = adaptor;
+    CHECK_STATUS(warp_allocator_create_failure_callback(upstream, help, end_help, &remedy, &adaptor), WARP_SUCCESS);
+    remedy.self = adaptor;
     release(upstream);
     /* Nobody is asked about what succeeds. */
     give(adaptor, take(adaptor, cpu(), 100));
-    CHECK_EQ_I64(helper.asked, 0);
+    CHECK_EQ_I64(remedy.asked, 0);
     /* Gives up after three retries: four attempts. */
     below.fails_with = WARP_ERROR_BUSY;
     CHECK_STATUS(try_block(adaptor, cpu(), 100, NULL, &ptr), WARP_ERROR_ALLOCATOR_FAILED);
     CHECK_EQ_PTR(ptr, NULL);
-    CHECK_EQ_I64(helper.asked, 4);
+    CHECK_EQ_I64(remedy.asked, 4);
     CHECK_EQ_U64(below.failed, 4);
-    CHECK_EQ_I64(helper.last_status, WARP_ERROR_ALLOCATOR_FAILED);
-    CHECK_EQ_U64(helper.size, 100);
-    CHECK_EQ_U64(helper.last_flags, 0);
+    CHECK_EQ_I64(remedy.last_status, WARP_ERROR_ALLOCATOR_FAILED);
+    CHECK_EQ_U64(remedy.size, 100);
+    CHECK_EQ_U64(remedy.last_flags, 0);
     /* What the callback mends is served. */
-    helper.asked = 0;
-    helper.mends_at = 2;
+    remedy.asked = 0;
+    remedy.mends_at = 2;
     CHECK_STATUS(warp_free(block_by(adaptor, cpu(), 100, NULL)), WARP_SUCCESS);
-    CHECK_EQ_I64(helper.asked, 2);
+    CHECK_EQ_I64(remedy.asked, 2);
     /* Out of memory is asked twice by the library, with a trim in between. */
-    helper.asked = helper.mends_at = helper.retries = 0;
+    remedy.asked = remedy.mends_at = remedy.retries = 0;
     below.fails_with = WARP_ERROR_OUT_OF_MEMORY;
     CHECK_STATUS(try_block(adaptor, cpu(), 100, NULL, &ptr), WARP_ERROR_OUT_OF_MEMORY);
-    CHECK_EQ_I64(helper.asked, 2);
-    CHECK_EQ_U64(helper.last_flags, WARP_ALLOC_REQUEST_RETRY);
+    CHECK_EQ_I64(remedy.asked, 2);
+    CHECK_EQ_U64(remedy.last_flags, WARP_ALLOC_REQUEST_RETRY);
     CHECK_EQ_U64(below.trims, 1);
     /* It comes to an end whatever is said. */
-    helper.asked = 0;
-    helper.retries = 1 << 30;
+    remedy.asked = 0;
+    remedy.retries = 1 << 30;
     below.fails_with = WARP_ERROR_BUSY;
     below.failed = 0;
     CHECK_STATUS(try_take(adaptor, cpu(), 100, &ptr), WARP_ERROR_ALLOCATOR_FAILED);
     CHECK_STR_CONTAINS(warp_error_get_message(), "1000 attempts");
     CHECK_EQ_U64(below.failed, 1000);
-    CHECK_EQ_I64(helper.asked, 999);
+    CHECK_EQ_I64(remedy.asked, 999);
     /* Nor does one that allocates from itself go on for ever. */
-    helper.nests = 1;
+    remedy.nests = 1;
     CHECK_STATUS(try_take(adaptor, cpu(), 100, &ptr), WARP_ERROR_ALLOCATOR_FAILED);
-    CHECK(helper.deepest >= 3 && helper.deepest <= 10);
-    helper.nests = 0;
+    CHECK(remedy.deepest >= 3 && remedy.deepest <= 10);
+    remedy.nests = 0;
     /* Stopped, it is not asked and not destroyed. */
-    helper.asked = 0;
+    remedy.asked = 0;
     CHECK_STATUS(warp_allocator_retain(adaptor), WARP_SUCCESS);
     release(adaptor);
-    CHECK_EQ_I64(helper.destroyed, 0);
+    CHECK_EQ_I64(remedy.destroyed, 0);
     release(adaptor);
-    CHECK_EQ_I64(helper.destroyed, 1);
+    CHECK_EQ_I64(remedy.destroyed, 1);
     CHECK_EQ_U64(below.destroyed, 1);
 }
 
@@ -464,21 +464,21 @@ TEST(a_stopped_failure_callback_is_left_alone)
 {
     REQUIRE(start());
     struct below below;
-    struct helper helper = {.below = &below, .retries = 3};
+    struct remedy remedy = {.below = &below, .retries = 3};
     warp_allocator *upstream = make_below(&below), *adaptor = NULL;
     void *ptr, *none;
-    CHECK_STATUS(warp_allocator_create_failure_callback(upstream, help, end_help, &helper, &adaptor), WARP_SUCCESS);
+    CHECK_STATUS(warp_allocator_create_failure_callback(upstream, help, end_help, &remedy, &adaptor), WARP_SUCCESS);
     ptr = take(adaptor, cpu(), 50);
     CHECK_STATUS(warp_allocator_stop(adaptor), WARP_SUCCESS);
     CHECK_STATUS(try_take(adaptor, cpu(), 50, &none), WARP_ERROR_ALLOCATOR_FAILED);
-    CHECK_EQ_I64(helper.asked, 0);
+    CHECK_EQ_I64(remedy.asked, 0);
     CHECK_EQ_U64(below.failed + below.served, 1); /* the allocator below is stopped too */
     give(adaptor, ptr);
     CHECK_EQ_U64(below.taken_back, 0);
     free(ptr);
     release(adaptor);
     release(upstream);
-    CHECK_EQ_I64(helper.destroyed, 0);
+    CHECK_EQ_I64(remedy.destroyed, 0);
     CHECK_EQ_U64(below.destroyed, 0);
 }
 
@@ -546,14 +546,14 @@ TEST(a_stop_waits_for_the_failure_callback)
 TEST(a_failure_callback_has_the_gpus_context_around_it)
 {
     REQUIRE(start());
-    struct helper helper = {.retries = 2};
+    struct remedy remedy = {.retries = 2};
     warp_allocator *limit = NULL, *adaptor = NULL;
     void *none;
     CHECK_STATUS(warp_allocator_create_limit(builtin(WARP_MEMORY_CUDA_DEVICE), 100, &limit), WARP_SUCCESS);
-    CHECK_STATUS(warp_allocator_create_failure_callback(limit, help, NULL, &helper, &adaptor), WARP_SUCCESS);
+    CHECK_STATUS(warp_allocator_create_failure_callback(limit, help, NULL, &remedy, &adaptor), WARP_SUCCESS);
     CHECK_STATUS(try_take(adaptor, gpu(1), 101, &none), WARP_ERROR_OUT_OF_MEMORY);
-    CHECK_EQ_I64(helper.asked, 6);
-    CHECK_EQ_I64(helper.last_status, WARP_ERROR_OUT_OF_MEMORY);
+    CHECK_EQ_I64(remedy.asked, 6);
+    CHECK_EQ_I64(remedy.last_status, WARP_ERROR_OUT_OF_MEMORY);
     CHECK_EQ_PTR(driver_current(), NULL);
     release(limit);
     release(adaptor);
