@@ -1945,7 +1945,7 @@ warp_status warp_allocator_deallocate(warp_allocator *allocator,
  * Allocator adaptors
  *
  * Allocators that stand on another one, the upstream, and add something: a limit, an account, a list of what is out, a log, a way
- * out of failures, an alignment, a second source. Each is an allocator like any other: it is installed, named or asked directly,
+ * out of failures, an alignment, a second source, hints for managed memory. Each is an allocator like any other: it is installed, named or asked directly,
  * and can be the upstream of the next, in any order: up to 16 on top of each other, and 64 that one request may meet. It makes the
  * kind of memory that its upstream makes, and serves captures if that does.
  *
@@ -2170,6 +2170,36 @@ warp_status warp_allocator_create_aligned(warp_allocator *upstream, uint64_t ali
 warp_status warp_allocator_create_fallback(warp_allocator *first,
                                            warp_allocator *second,
                                            warp_allocator **out);
+
+/**
+ * Makes an adaptor that has new managed memory sent to a device at once, on the stream that the memory belongs to: work that comes
+ * later on that stream finds it there. A prefetch that is refused is told once by a message, and the memory is as good without.
+ *
+ * @param upstream  an allocator of managed memory, such as warp_allocator_get_builtin(WARP_MEMORY_CUDA_MANAGED), or one that does
+ *     not say its kind.
+ * @param target  where to; a GPU, or "cpu"; NULL for the GPU that the memory is asked for.
+ * @param out  the adaptor, to be given back with warp_allocator_release(). It serves no captures, which take no managed memory.
+ * @return WARP_ERROR_INVALID_ARGUMENT also for an upstream that makes other memory.
+ */
+warp_status warp_allocator_create_prefetch(warp_allocator *upstream,
+                                           warp_device *target,
+                                           warp_allocator **out);
+
+/**
+ * Makes an adaptor that gives the driver a hint for new managed memory, as warp_managed_advise() does. A hint that is refused is
+ * told once by a message, and the memory is as good without.
+ *
+ * @param upstream  as for warp_allocator_create_prefetch().
+ * @param advice  WARP_MANAGED_ADVICE_SET_READ_MOSTLY, _SET_PREFERRED_LOCATION or _SET_ACCESSED_BY.
+ * @param device  the device that it is about; NULL for the GPU that the memory is asked for.
+ * @param out  the adaptor, to be given back with warp_allocator_release().
+ * @return WARP_ERROR_INVALID_ARGUMENT also for an upstream that makes other memory, and for any other advice: new memory has none
+ *     that could be taken back.
+ */
+warp_status warp_allocator_create_advise(warp_allocator *upstream,
+                                         warp_managed_advice advice,
+                                         warp_device *device,
+                                         warp_allocator **out);
 
 /* ================================================================================================
  * Peer access

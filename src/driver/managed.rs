@@ -23,6 +23,11 @@ pub enum Advice {
 }
 
 impl Advice {
+    /// Whether it takes another one back.
+    pub fn is_undoing(self) -> bool {
+        matches!(self, Advice::UnsetReadMostly | Advice::UnsetPreferredLocation | Advice::UnsetAccessedBy)
+    }
+
     pub const ALL: [Advice; 6] = [
         Advice::SetReadMostly,
         Advice::UnsetReadMostly,

@@ -1,7 +1,7 @@
 //! # Allocator adaptors
 //!
 //! Allocators that stand on another one, the upstream, and add something: a limit, an account, a list of what is out, a log, a way
-//! out of failures, an alignment, a second source. Each is an allocator like any other: it is installed, named or asked directly,
+//! out of failures, an alignment, a second source, hints for managed memory. Each is an allocator like any other: it is installed, named or asked directly,
 //! and can be the upstream of the next, in any order: up to 16 on top of each other, and 64 that one request may meet. It makes the
 //! kind of memory that its upstream makes, and serves captures if that does.
 //!
@@ -21,14 +21,17 @@ use super::allocator::{
 };
 use super::boundary::{flags, guard, opaque, optional_out, out, out_struct, pointer, put_text, text};
 use super::callbacks::Failures;
-use super::device::{told, warp_device};
+use super::device::{found_device, told, warp_device};
+use super::managed::warp_managed_advice;
 use super::status::warp_status;
 use crate::allocator::{
     self, Aligned, Allocator, Block, Counting, FailureCallback, Fallback, Limit, Logging, Source, Tracking,
     Upstream,
 };
+use crate::device::Device;
 use crate::error::{Result, fail};
 use crate::handle::Entered;
+use crate::managed::{self, Hint, Hinting};
 use crate::tag;
 use std::ffi::{CStr, c_char, c_void};
 
@@ -422,4 +425,58 @@ pub unsafe extern "C" fn warp_allocator_create_fallback(
         out.put(made(Fallback::new(first, second)?)?);
         Ok(())
     })
+}
+
+/// Makes an adaptor that has new managed memory sent to a device at once, on the stream that the memory belongs to: work that comes
+/// later on that stream finds it there. A prefetch that is refused is told once by a message, and the memory is as good without.
+///
+/// @param upstream  an allocator of managed memory, such as warp_allocator_get_builtin(WARP_MEMORY_CUDA_MANAGED), or one that does
+///     not say its kind.
+/// @param target  where to; a GPU, or "cpu"; NULL for the GPU that the memory is asked for.
+/// @param out  the adaptor, to be given back with warp_allocator_release(). It serves no captures, which take no managed memory.
+/// @return WARP_ERROR_INVALID_ARGUMENT also for an upstream that makes other memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_allocator_create_prefetch(
+    upstream: *mut warp_allocator,
+    target: *mut warp_device,
+    out: *mut *mut warp_allocator,
+) -> warp_status {
+    guard(|| {
+        let out = self::out(out, "out")?;
+        let upstream = self::upstream(upstream)?;
+        let target = given_device(target)?;
+        out.put(made(Hinting::new(upstream, Hint::Prefetch(target))?)?);
+        Ok(())
+    })
+}
+
+/// Makes an adaptor that gives the driver a hint for new managed memory, as warp_managed_advise() does. A hint that is refused is
+/// told once by a message, and the memory is as good without.
+///
+/// @param upstream  as for warp_allocator_create_prefetch().
+/// @param advice  WARP_MANAGED_ADVICE_SET_READ_MOSTLY, _SET_PREFERRED_LOCATION or _SET_ACCESSED_BY.
+/// @param device  the device that it is about; NULL for the GPU that the memory is asked for.
+/// @param out  the adaptor, to be given back with warp_allocator_release().
+/// @return WARP_ERROR_INVALID_ARGUMENT also for an upstream that makes other memory, and for any other advice: new memory has none
+///     that could be taken back.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_allocator_create_advise(
+    upstream: *mut warp_allocator,
+    advice: warp_managed_advice,
+    device: *mut warp_device,
+    out: *mut *mut warp_allocator,
+) -> warp_status {
+    guard(|| {
+        let out = self::out(out, "out")?;
+        let upstream = self::upstream(upstream)?;
+        let advice = managed::advice_of(advice)?;
+        let device = given_device(device)?;
+        out.put(made(Hinting::new(upstream, Hint::Advise(advice, device))?)?);
+        Ok(())
+    })
+}
+
+/// A device that a call may leave out.
+fn given_device(device: *mut warp_device) -> Result<Option<&'static Device>> {
+    if device.is_null() { Ok(None) } else { found_device(device).map(Some) }
 }

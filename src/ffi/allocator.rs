@@ -32,7 +32,7 @@ use super::boundary::{
     Grows, address, guard, handle, opaque, optional_out, options, out, out_struct, pointer, text,
 };
 use super::callbacks::Table;
-use super::device::{found_device, told, warp_device};
+use super::device::{found_device, warp_device};
 use super::ipc::warp_ipc_memory;
 use super::memory::{kind_of, warp_memory_kind};
 use super::status::warp_status;

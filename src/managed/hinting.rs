@@ -34,6 +34,14 @@ impl Hinting {
                 traits.kind.map_or("host memory", Kind::name)
             );
         }
+        if let Hint::Advise(advice, _) = hint
+            && advice.is_undoing()
+        {
+            fail!(
+                InvalidArgument,
+                "new memory has no advice that could be taken back; use one of WARP_MANAGED_ADVICE_SET_…"
+            );
+        }
         Stacked::require_room(&[&upstream])?;
         Ok(Hinting { upstream, hint, told: AtomicBool::new(false) })
     }
