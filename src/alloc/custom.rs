@@ -341,13 +341,20 @@ fn wrong(from: &Allocator, address: u64, what: std::fmt::Arguments<'_>) -> Error
 /// Enters a block. An address that somebody has already is the allocator's failure, and not given back to it: it is in use.
 fn enter(ledger: &Ledger, from: &Entered<Allocator>, record: &Record) -> Result<()> {
     let me = from.thread();
-    let refused = match ledger.insert_as(me.number(), record) {
-        Ok(()) => {
-            statistics::count_alloc(ledger, me, record);
-            return Ok(());
+    let refused = loop {
+        match ledger.insert_as(me.number(), record) {
+            Ok(()) => {
+                statistics::count_alloc(ledger, me, record);
+                return Ok(());
+            }
+            // What died with its context is in nobody's use, and the driver gives its addresses again.
+            Err(InsertError::Overlap(old)) if is_dead(&old.0) => super::drop_stale(ledger, &old.0, record),
+            Err(refused) => break refused,
         }
-        Err(refused) => refused,
     };
+    if !matches!(refused, InsertError::Overlap(_)) {
+        give_back(from, record.base(), &request_of(record, None, flags::IDLE));
+    }
     forget_holds(record);
     let_go(record);
     match refused {
@@ -376,6 +383,26 @@ fn enter(ledger: &Ledger, from: &Entered<Allocator>, record: &Record) -> Result<
                 from.title(),
                 record.base()
             )
+        }
+    }
+}
+
+/// Whether a block died with its context, also when nobody has noticed. Memory of a pool does not.
+fn is_dead(record: &Record) -> bool {
+    Kind::of_record(record) != Kind::CudaMempool
+        && super::owner_of(record).is_some_and(|owner| owner.require_present().is_err() && owner.is_lost())
+}
+
+/// A record is gone without a free. What died with its context its allocator is told of, later: whoever asks may not call it.
+pub fn drop_holds(mut record: Record) {
+    match super::owner_of(&record).filter(|owner| owner.is_lost()) {
+        Some(owner) if record.allocator() != 0 => {
+            let uses = free::take_uses(&mut record);
+            owed::leave(owner, &record, uses);
+        }
+        _ => {
+            forget_holds(&record);
+            let_go(&record);
         }
     }
 }
@@ -454,6 +481,11 @@ fn release(me: &'static thread::Record, record: &mut Record, options: &FreeOptio
     }
     match release_in_order(me, driver, owner, record, options) {
         Released::Refused(_) if owner.is_lost() => Released::Gone(release_lost(me, record)),
+        Released::Refused(_) if driver.is_gone() => {
+            // The memory went with it. The allocator stays, since it was not asked.
+            forget_holds(record);
+            Released::Gone(Ok(()))
+        }
         released => released,
     }
 }
@@ -484,11 +516,15 @@ fn release_in_order(
             // Memory of a graph is freed by who made it, in the capture or after it.
             Ok(capturing) if !capturing || record.flags() & OF_GRAPH != 0 => {
                 let flags = if capturing { flags::IN_CAPTURE } else { 0 };
-                let told = hand_back(me, record, Some(&stream), flags);
-                record.set_flags(record.flags() & !HOLDS_STREAM);
-                // SAFETY: the record had the hold and is gone.
-                unsafe { stream.leave_releasing() };
-                return Released::Gone(told);
+                return match hand_back(me, record, Some(&stream), flags) {
+                    Ok(told) => {
+                        record.set_flags(record.flags() & !HOLDS_STREAM);
+                        // SAFETY: the record had the hold and is gone.
+                        unsafe { stream.leave_releasing() };
+                        Released::Gone(told)
+                    }
+                    Err(error) => Released::Refused(error),
+                };
             }
             // What comes before the capture is not its, and must not be touched in it.
             Ok(_) => {}
@@ -515,13 +551,20 @@ fn release_after_all(
         let own = after.streams.first().and_then(|of| stream::enter_held(me, of.held));
         let told = hand_back(me, record, own.as_ref(), 0);
         drop(own);
-        after.let_go();
-        return Released::Gone(told);
+        if let Ok(told) = told {
+            after.let_go();
+            return Released::Gone(told);
+        }
     }
-    Released::Gone(match owed::settle(driver, owner, record, after) {
-        true => hand_back(me, record, None, flags::IDLE),
-        false => Ok(()),
-    })
+    match owed::settle(driver, owner, record, after) {
+        true => released(hand_back(me, record, None, flags::IDLE)),
+        false => Released::Gone(Ok(())),
+    }
+}
+
+/// A block that its allocator was not asked to take back is a caller's as before.
+fn released(handed_back: Result<Result<()>>) -> Released {
+    handed_back.map_or_else(Released::Refused, Released::Gone)
 }
 
 /// Has the allocator order the deallocation after all streams itself. False where it cannot, for one of them.
@@ -574,13 +617,18 @@ fn release_on_host(
             return Released::Gone(Ok(()));
         }
     }
-    Released::Gone(hand_back(me, record, None, flags::IDLE))
+    released(hand_back(me, record, None, flags::IDLE))
 }
 
 /// The context that the block was made in is gone: its maker is told, and must not touch it.
 fn release_lost(me: &'static thread::Record, record: &mut Record) -> Result<()> {
     free::take_uses(record).let_go();
-    hand_back(me, record, None, flags::IDLE | flags::DEVICE_LOST)
+    hand_back(me, record, None, flags::IDLE | flags::DEVICE_LOST).unwrap_or_else(|_| {
+        if let Some(owner) = super::owner_of(record) {
+            owed::leave(owner, record, Uses::default());
+        }
+        Ok(())
+    })
 }
 
 /// What the allocator of a block was asked for it, as far as the record says.
@@ -589,26 +637,27 @@ pub fn request_of<'a>(record: &Record, stream: Option<&'a Entered<Stream>>, flag
     Request { device, size: record.size(), alignment: record.alignment(), stream, tag: record.tag(), flags }
 }
 
-/// Gives a block back to its allocator, and lets go of what the record held of it and of its graph.
+/// Gives a block back to its allocator, and lets go of what the record held of it and of its graph; what the allocator said.
+/// An error when it was not asked: then nothing has changed.
 fn hand_back(
     me: &'static thread::Record,
     record: &Record,
     stream: Option<&Entered<Stream>>,
     flags: u32,
-) -> Result<()> {
-    let Some(slot) = slot_of(record) else { return Ok(()) };
+) -> Result<Result<()>> {
+    let Some(slot) = slot_of(record) else { return Ok(Ok(())) };
     let request = request_of(record, stream, flags);
     let told = match allocator::enter_held(me, slot) {
         Some(allocator) => {
-            let told = allocator.deallocate(record.base(), &request);
+            let told = taken(allocator.deallocate(record.base(), &request))?;
             // SAFETY: the record had the hold and is gone.
             unsafe { allocator.leave_releasing() };
             told
         }
-        None => hand_back_closed(me, slot, record.base(), &request),
+        None => hand_back_closed(me, slot, record.base(), &request)?,
     };
     forget_graph(record);
-    told
+    Ok(told)
 }
 
 /// As the middle of `hand_back`, to an allocator whose handle is stale.
@@ -618,26 +667,35 @@ fn hand_back_closed(
     slot: u32,
     address: u64,
     request: &Request<'_>,
-) -> Result<()> {
+) -> Result<Result<()>> {
     // SAFETY: the record has the hold until the end.
     let told = match unsafe { allocator::enter_closed(me, slot) } {
-        Some(allocator) => allocator.deallocate(address, request),
-        None => Err(error!(
-            AllocatorFailed,
-            "{} bytes at {address:#x} do not go back to their allocator: too many calls are inside of each other",
+        Some(allocator) => taken(allocator.deallocate(address, request))?,
+        None => fail!(
+            Busy,
+            "{} bytes at {address:#x} do not go back to their allocator now: too many calls are inside of each other",
             request.size
-        )),
+        ),
     };
     // SAFETY: the record had the hold and is gone. The allocator may go with it.
     unsafe { allocator::release_hold(slot) };
-    told
+    Ok(told)
 }
 
-/// As `hand_back`, of a block whose uses are over since.
-pub fn hand_back_late(record: &Record) {
+/// Tells an allocator's own failure, after which it has the block, from all that kept it from being asked.
+fn taken(told: Result<()>) -> Result<Result<()>> {
+    match told {
+        Err(error) if error.status != Status::AllocatorFailed => Err(error),
+        told => Ok(told),
+    }
+}
+
+/// As `hand_back`, of a block whose uses are over since. An error when the allocator was not asked.
+pub fn hand_back_late(record: &Record) -> Result<()> {
     let is_lost = super::owner_of(record).is_some_and(Device::is_lost);
     let lost = if is_lost { flags::DEVICE_LOST } else { 0 };
-    if let Err(error) = hand_back(thread::mine(), record, None, flags::IDLE | lost) {
+    if let Err(error) = hand_back(thread::mine(), record, None, flags::IDLE | lost)? {
         log!(Error, "a block that was freed before: {error}");
     }
+    Ok(())
 }

@@ -5,7 +5,7 @@
 use super::custom;
 use super::free::{self, FreeOptions};
 use super::{Kind, Request, builtin_of, kind_by, owed};
-use crate::allocator::{self, Allocator, Source, Traits};
+use crate::allocator::{self, Allocator, Source, Traits, flags};
 use crate::device::{self, Device};
 use crate::error::{Result, error, fail};
 use crate::fork::Lock;
@@ -48,6 +48,7 @@ impl Source for Builtin {
             size: Some(request.size),
             kind: Some(self.0),
             stream: request.stream,
+            is_lost: request.flags & flags::DEVICE_LOST != 0,
             ..FreeOptions::default()
         };
         free::free_in(&RESERVES, address, &options)
@@ -147,6 +148,7 @@ pub fn deallocate_directly(handle: Handle, address: u64, options: &FreeOptions<'
         Some(_) => free::free_in(&RESERVES, address, &options),
         None => match from.book_if_any() {
             Some(book) => free::free_in(book, address, &options),
+            None if options.is_lost => Ok(()),
             None => Err(error!(
                 UnknownPointer,
                 "{address:#x} is not of {}, which has nothing out directly; nothing was freed",

@@ -26,6 +26,8 @@ pub struct FreeOptions<'a> {
     pub home: Option<&'static Device>,
     /// What kind it must be of.
     pub kind: Option<Kind>,
+    /// It died with its context: an address that is another block's by now, or nobody's, is left alone, and the free succeeds.
+    pub is_lost: bool,
     /// A stream that used the block, added to those that are known.
     pub stream: Option<&'a Entered<Stream>>,
 }
@@ -51,6 +53,9 @@ pub fn free_in(ledger: &Ledger, ptr: u64, options: &FreeOptions<'_>) -> Result<(
         runtime::require_once_live()?;
         runtime::is_forked()
     };
+    if options.is_lost && !is_lost_at(ledger, ptr) {
+        return Ok(());
+    }
     let me = thread::mine();
     let mut record = match ledger.remove_as(me.number(), ptr, |record| check(record, options)) {
         Ok(record) => record,
@@ -76,6 +81,13 @@ pub fn free_in(ledger: &Ledger, ptr: u64, options: &FreeOptions<'_>) -> Result<(
     }
     statistics::count_free(ledger, me, &record);
     Ok(())
+}
+
+#[cold]
+fn is_lost_at(ledger: &Ledger, ptr: u64) -> bool {
+    ledger
+        .find(ptr)
+        .is_some_and(|record| record.base() == ptr && super::owner_of(&record).is_some_and(Device::is_lost))
 }
 
 /// Host memory goes back at once, unless runs of a graph use it.

@@ -326,12 +326,11 @@ fn drop_stale(ledger: &Ledger, old: &Record, new: &Record) {
             // A child only forgets: what its parent's blocks hold may be locked by threads that are not there.
             return;
         }
-        forget_holds(&old);
-        custom::let_go(&old);
         // A new block at the same address has entered its own padding already.
         if old.base() != new.base() {
             let _ = builtin::take_native(&old);
         }
+        custom::drop_holds(old);
     }
 }
 

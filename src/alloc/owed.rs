@@ -9,7 +9,7 @@ use crate::allocator;
 use crate::device::Device;
 use crate::driver::Driver;
 use crate::ledger::Record;
-use crate::log;
+use crate::log::{self, log};
 use crate::runtime;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -79,13 +79,30 @@ fn look(at_most: usize) {
     for _ in 0..COUNT.load(Ordering::Acquire).min(at_most) {
         let Some(mut parked) = QUEUE.lock().pop_front() else { return };
         let over = driver.relax_capture().is_ok_and(|_relaxed| parked.are_waits_over(driver));
-        if over {
-            custom::hand_back_late(parked.record());
-            COUNT.fetch_sub(1, Ordering::AcqRel);
-        } else {
-            QUEUE.lock().push_back(parked);
+        let left = if over { hand_back(parked) } else { Some(parked) };
+        match left {
+            Some(parked) => QUEUE.lock().push_back(parked),
+            None => {
+                COUNT.fetch_sub(1, Ordering::AcqRel);
+            }
         }
     }
+}
+
+/// Gives a block back, or comes back with it when its allocator could not be asked, as often as that makes sense.
+fn hand_back(mut parked: Parked) -> Option<Parked> {
+    let error = custom::hand_back_late(parked.record()).err()?;
+    if parked.may_be_offered_again() {
+        return Some(parked);
+    }
+    log!(
+        Error,
+        "{} bytes at {:#x}, freed before, could not be given back to their allocator: {error}",
+        parked.record().size(),
+        parked.record().base()
+    );
+    custom::let_go(parked.record());
+    None
 }
 
 /// Waits for blocks that are asked for, at most for a time.

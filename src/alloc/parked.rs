@@ -78,6 +78,12 @@ impl Parked {
         self.waits.is_empty()
     }
 
+    /// Notes that it was not taken back. Whether it is to be offered once more.
+    pub fn may_be_offered_again(&mut self) -> bool {
+        self.refusals += 1;
+        self.refusals < OFFERS
+    }
+
     /// Has it wait for its uses.
     pub fn park(self) {
         park(self);

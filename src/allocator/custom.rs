@@ -113,9 +113,10 @@ impl Source for Custom {
             );
         }
         if address.checked_add(request.size).is_none() {
+            self.give_back_unusable(address, request);
             fail!(
                 AllocatorFailed,
-                "the allocator \"{}\" gave {address:#x} for {} bytes, past the end of the address space",
+                "the allocator \"{}\" gave {address:#x} for {} bytes, past the end of the address space; it has it back",
                 self.name(),
                 request.size
             );
@@ -133,9 +134,15 @@ impl Source for Custom {
     }
 
     fn deallocate(&self, address: u64, request: &Request<'_>) -> Result<()> {
-        let called = self.call("the deallocate callback", request, |callbacks, told| {
-            callbacks.deallocate(address, told)
-        })?;
+        let called = self
+            .call("the deallocate callback", request, |callbacks, told| callbacks.deallocate(address, told))
+            // What was not asked has not failed: the memory is as it was.
+            .map_err(|mut error| {
+                if error.status == Status::AllocatorFailed {
+                    error.status = Status::Busy;
+                }
+                error
+            })?;
         let Some(status) = called.filter(|status| *status != 0) else { return Ok(()) };
         Err(error!(
             AllocatorFailed,

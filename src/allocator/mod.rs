@@ -32,7 +32,7 @@ pub use source::{Exported, Request, Source, Stacked, Statistics, Traits, Upstrea
 pub use statistics::Counting;
 pub use tracking::{Block, Tracking};
 
-use crate::error::{Error, Result, error};
+use crate::error::{Error, Result, Status, error};
 use crate::handle::{Entered, Handle, Hold, Object, Registry, Tag};
 use crate::ledger::Ledger;
 use crate::log::log;
@@ -150,14 +150,16 @@ impl Allocator {
         )
     }
 
-    /// Gives memory back to it. The memory is gone whatever comes of it; a failure is counted and told.
+    /// Gives memory back to it. A failure is counted and told; the memory is gone with `AllocatorFailed`, else it is as it was.
     #[inline]
     pub fn deallocate(&self, address: u64, request: &Request<'_>) -> Result<()> {
         if self.is_of_parent() {
             return Ok(());
         }
-        self.source.deallocate(address, request).inspect_err(|_| {
-            self.failed_deallocations.fetch_add(1, Ordering::Relaxed);
+        self.source.deallocate(address, request).inspect_err(|error| {
+            if error.status == Status::AllocatorFailed {
+                self.failed_deallocations.fetch_add(1, Ordering::Relaxed);
+            }
         })
     }
 

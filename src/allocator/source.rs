@@ -101,7 +101,8 @@ pub trait Source: Send + Sync {
     /// The first address of `request.size` bytes, never 0.
     fn allocate(&self, request: &Request<'_>) -> Result<u64>;
 
-    /// Takes back what `allocate` gave. The memory is not the caller's any more, whatever this returns.
+    /// Takes back what `allocate` gave. The memory is gone, also when it fails with `AllocatorFailed`; any other error says that
+    /// nothing was done and that the memory is as it was.
     fn deallocate(&self, address: u64, request: &Request<'_>) -> Result<()>;
 
     /// The allocator below, for one that stands on a single one: what follows is asked of it, unless it is done here.

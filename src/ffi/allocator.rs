@@ -58,7 +58,8 @@ pub const WARP_ALLOC_REQUEST_RETRY: u32 = 2;
 /// In flags of a deallocation: no work uses the memory any more. There is no stream then; it may be gone.
 pub const WARP_ALLOC_REQUEST_IDLE: u32 = 4;
 /// In flags of a deallocation: the context that the memory was made in is gone, and with it all but a pool's memory. No
-/// context is current. The allocator only forgets the block, or passes it on to the allocator below.
+/// context is current. The allocator only forgets the block, or passes it on to the allocator below. By then the driver may
+/// have given the address to another block.
 pub const WARP_ALLOC_REQUEST_DEVICE_LOST: u32 = 8;
 
 const _: () = assert!(
@@ -629,8 +630,8 @@ pub unsafe extern "C" fn warp_allocator_allocate(
 ///
 /// @param allocator  the allocator; also a stale handle of one, as long as memory of it is out.
 /// @param ptr  the first address; NULL does nothing.
-/// @param request  size and alignment are checked where they are not 0; stream is one that the memory is used on. NULL checks
-///     nothing.
+/// @param request  size and alignment are checked where they are not 0; stream is one that the memory is used on; with
+///     WARP_ALLOC_REQUEST_DEVICE_LOST in flags an address that is other memory's by now is left alone. NULL checks nothing.
 /// @return with nothing freed: WARP_ERROR_UNKNOWN_POINTER for what the allocator has not out directly,
 ///     WARP_ERROR_INTERIOR_POINTER, WARP_ERROR_DOUBLE_FREE, WARP_ERROR_SIZE_MISMATCH, WARP_ERROR_BAD_ALIGNMENT. With the memory
 ///     gone: WARP_ERROR_ALLOCATOR_FAILED. After the last warp_shutdown() too.
@@ -649,6 +650,7 @@ pub unsafe extern "C" fn warp_allocator_deallocate(
             size: nonzero(asked.size),
             alignment: nonzero(asked.alignment),
             stream: stream.as_ref().filter(|stream| stream.device().is_cuda()),
+            is_lost: asked.flags & WARP_ALLOC_REQUEST_DEVICE_LOST != 0,
             ..FreeOptions::default()
         };
         alloc::deallocate_directly(handle(allocator), address(ptr), &options)
