@@ -285,14 +285,18 @@ impl<T: Object> Registry<T> {
         Some(Entered { slot, place: Place::take(thread, slot.address())?, local: PhantomData })
     }
 
-    /// Comes back when no call of another thread is inside of the object that the caller holds. To be asked when calls that enter
-    /// from now on leave it alone.
+    /// Comes back when no call of another thread is inside of the object that the caller holds; at once when the asking thread is
+    /// inside, since two of those would wait for each other. To be asked when calls that enter from now on leave it alone.
     ///
     /// # Safety
     /// The caller has a hold on `held`.
     pub unsafe fn wait_for_others(&'static self, held: u32) {
         let Some(slot) = self.slot(held) else { return };
-        while thread::anyone_else_inside(thread::mine(), slot.address()) {
+        let me = thread::mine();
+        if me.is_inside(slot.address()) {
+            return;
+        }
+        while thread::anyone_else_inside(me, slot.address()) {
             std::thread::sleep(std::time::Duration::from_micros(20));
         }
     }
