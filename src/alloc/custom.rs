@@ -545,9 +545,11 @@ fn release_after_all(
         Ok(entered) => entered,
         Err(error) => return Released::Refused(error),
     };
+    // Not of a block whose free was refused before: its uses are over, and its stream may be.
+    let has_stream = record.flags() & HOLDS_STREAM != 0;
     let mut after = free::take_uses(record);
     after.streams.extend(options.stream.map(Use::on));
-    if tell_of_streams(me, driver, record, &after) {
+    if has_stream && tell_of_streams(me, driver, record, &after) {
         let own = after.streams.first().and_then(|of| stream::enter_held(me, of.held));
         let told = hand_back(me, record, own.as_ref(), 0);
         drop(own);
