@@ -307,6 +307,49 @@ TEST(other_callbacks_that_fail)
     end_it();
 }
 
+/* A free that the driver refused half-way is made again, with a stream that it is to wait for. */
+TEST(a_free_that_was_refused)
+{
+    static const char *const ways[] = {"cuCtxSetCurrent", "cuCtxGetCurrent", "cuThreadExchangeStreamCaptureMode", "cuStreamIsCapturing"};
+    warp_free_options options = {.struct_size = sizeof options};
+    warp_stream *other;
+    uint64_t nth, refused = 0;
+    size_t way;
+    begin_with(0, WARP_ALLOCATOR_STREAM_ORDERED, WARP_MEMORY_CUDA_MEMPOOL);
+    other = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+    for (way = 0; way < sizeof ways / sizeof *ways; ++way)
+        for (nth = 1; nth < 10; ++nth) {
+            void *ptr = block_by(gpu(0), r.handle, 4096, NULL);
+            uint64_t deallocates = r.deallocates, records = r.records;
+            if (nth % 2)
+                CHECK_STATUS(warp_memory_fill(ptr, 4096, "w", 1, other), WARP_SUCCESS);
+            SIMULATOR(warpsim_fail)(ways[way], nth, 999);
+            if (warp_free(ptr) != WARP_SUCCESS) {
+                SIMULATOR(warpsim_fail_clear)();
+                ++refused;
+                CHECK_EQ_I64(pointer_info(ptr).is_owned, 1);
+                CHECK_EQ_U64(r.deallocates, deallocates);
+                SIMULATOR(warpsim_hold)(native_stream(other));
+                CHECK_STATUS(warp_memory_fill(ptr, 4096, "v", 1, other), WARP_SUCCESS);
+                options.stream = other;
+                CHECK_STATUS(warp_free_with(ptr, &options), WARP_SUCCESS);
+                /* It was told of the stream, or has to wait. */
+                CHECK(r.records != records || r.deallocates == deallocates);
+                SIMULATOR(warpsim_release_all)();
+            }
+            SIMULATOR(warpsim_fail_clear)();
+            SIMULATOR(cuCtxSetCurrent)(NULL);
+            set_thread_mode(0);
+            CHECK_STATUS(warp_stream_synchronize(other), WARP_SUCCESS);
+            CHECK_EQ_U64(r.deallocates, deallocates + 1);
+            if (check_failure_count() > 10)
+                return;
+        }
+    CHECK(refused > 5);
+    CHECK_STATUS(warp_stream_release(other), WARP_SUCCESS);
+    end_it();
+}
+
 /* ---- Frees that are wrong ----------------------------------------------------------------------------------------------- */
 
 TEST(wrong_frees)

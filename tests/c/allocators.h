@@ -27,6 +27,7 @@ typedef void (*recorder_hook)(struct recorder *r, const warp_alloc_request *requ
 
 struct out_block {
     void *ptr;
+    warp_stream *stream;
     uint64_t size, alignment, offset;
 };
 
@@ -120,6 +121,7 @@ UNUSED warp_status recorder_allocate(void *user, const warp_alloc_request *reque
     if (r->outs < OUT_MOST) {
         struct out_block block;
         block.ptr = ptr;
+        block.stream = request->stream;
         block.size = request->size;
         block.alignment = request->alignment;
         block.offset = r->gives != NULL ? ~(uint64_t)0 : r->offset;
@@ -207,11 +209,20 @@ UNUSED warp_status recorder_statistics(void *user, warp_allocator_statistics *ou
 UNUSED warp_status recorder_record(void *user, void *ptr, const warp_alloc_request *request)
 {
     struct recorder *r = (struct recorder *)user;
-    (void)ptr;
+    warp_stream *own = NULL;
+    size_t i;
     COUNT_UP(r->records);
+    pthread_mutex_lock(&r->lock);
     r->recorded = *request;
+    for (i = 0; i < r->outs; ++i)
+        if (r->out[i].ptr == ptr)
+            own = r->out[i].stream;
+    pthread_mutex_unlock(&r->lock);
     if (r->on_record != NULL)
         r->on_record(r, request);
+    /* What is below orders frees behind the block's own stream. */
+    if (r->record_status == 0 && (own == NULL || warp_stream_wait_stream(own, request->stream) != WARP_SUCCESS))
+        COUNT_UP(r->wrong);
     return r->record_status;
 }
 
