@@ -221,8 +221,10 @@ UNUSED warp_status recorder_record(void *user, void *ptr, const warp_alloc_reque
     if (r->on_record != NULL)
         r->on_record(r, request);
     /* What is below orders frees behind the block's own stream. */
-    if (r->record_status == 0 && (own == NULL || warp_stream_wait_stream(own, request->stream) != WARP_SUCCESS))
+    if (own == NULL)
         COUNT_UP(r->wrong);
+    else if (r->record_status == 0)
+        return warp_stream_wait_stream(own, request->stream);
     return r->record_status;
 }
 
