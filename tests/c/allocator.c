@@ -463,7 +463,17 @@ TEST(devices_that_come_later)
     CHECK_STATUS(warp_alloc(gpu(0), 64, &ptr), WARP_SUCCESS);
     CHECK_EQ_U64(r.allocates, 2);
     CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
+    /* Removed from the table, with a block that lives on: it is freed in its context. */
+    CHECK_STATUS(warp_alloc(foreign, 64, &ptr), WARP_SUCCESS);
     CHECK_STATUS(warp_device_remove(foreign), WARP_SUCCESS);
+    CHECK_EQ_PTR(pointer_info(ptr).device, NULL);
+    CHECK_EQ_PTR(pointer_info(ptr).allocator, own.handle);
+    CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
+    CHECK_EQ_U64(own.deallocates, 2);
+    CHECK_EQ_PTR(own.deallocated.device, NULL);
+    CHECK_EQ_PTR(own.current_back, context);
+    CHECK_EQ_PTR(own.deallocated.native_context, context);
+    own.allocates = own.deallocates = 1;
     SIMULATOR(cuCtxDestroy_v2)(context);
 
     /* The primary context dies: the block's maker is told that it is gone. */

@@ -156,6 +156,68 @@ TEST(stream_ordered_ones_have_it_at_once)
     end_it();
 }
 
+/* Host memory that GPUs read: its allocator has it back when the copies are done. */
+TEST(page_locked_memory)
+{
+    warp_stream *stream;
+    warp_device_info host, first;
+    void *ptr, *device_memory;
+    struct state none = {0};
+    int declared;
+    for (declared = 0; declared < 2; ++declared) {
+        begin_flags(WARP_ALLOCATOR_HOST_MEMORY, 0, WARP_MEMORY_PINNED);
+        if (declared) {
+            let_go(&r);
+            memset(&r, 0, sizeof r);
+            r.flags = WARP_ALLOCATOR_HOST_MEMORY;
+            r.kind = WARP_MEMORY_PINNED;
+            created(&r, WARP_MEMORY_PINNED);
+        }
+        stream = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+        device_memory = block_of(gpu(0), 4096, WARP_MEMORY_CUDA_DEVICE);
+        ptr = block_by(cpu(), r.handle, 4096, NULL);
+        CHECK_EQ_I64(pointer_info(ptr).kind, WARP_MEMORY_PINNED);
+        CHECK_EQ_I64(pointer_info(ptr).rule, WARP_ACCESS_RULE_PINNED);
+        CHECK_EQ_PTR(pointer_info(ptr).device, cpu());
+        CHECK_EQ_PTR(pointer_info(ptr).allocator, r.handle);
+        CHECK_EQ_U64(statistics_of(cpu(), WARP_MEMORY_PINNED).live_blocks, 1);
+        host = info_of(cpu());
+        first = info_of(gpu(0));
+        expect_pointer_at(gpu(0), ptr, table(&first, &host, OF_PINNED, none), "a GPU", __LINE__);
+        expect_pointer_at(cpu(), ptr, table(&host, &host, OF_PINNED, none), "the CPU", __LINE__);
+        memset(ptr, 6, 4096);
+        hold(stream);
+        CHECK_STATUS(warp_memory_copy(device_memory, ptr, 4096, stream), WARP_SUCCESS);
+        CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
+        CHECK_EQ_U64(r.deallocates, 0);
+        CHECK_EQ_U64(statistics_of(cpu(), WARP_MEMORY_PINNED).live_blocks, 0);
+        SIMULATOR(warpsim_release_all)();
+        CHECK_STATUS(warp_stream_synchronize(stream), WARP_SUCCESS);
+        CHECK_EQ_U64(r.deallocates, 1);
+        CHECK_EQ_U64(r.deallocated.flags, WARP_ALLOC_REQUEST_IDLE);
+        CHECK_EQ_PTR(r.deallocated.device, cpu());
+        CHECK(holds(device_memory, 6, 4096, stream));
+        /* Kept by a graph. */
+        ptr = block_by(cpu(), r.handle, 4096, NULL);
+        memset(ptr, 8, 4096);
+        begin(stream);
+        CHECK_STATUS(warp_memory_copy(device_memory, ptr, 4096, stream), WARP_SUCCESS);
+        CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
+        {
+            warp_graph *graph = end(stream);
+            CHECK_STATUS(warp_graph_launch(graph, stream), WARP_SUCCESS);
+            CHECK(holds(device_memory, 8, 4096, stream));
+            CHECK_EQ_U64(r.deallocates, 1);
+            CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
+        }
+        CHECK_STATUS(warp_stream_synchronize(stream), WARP_SUCCESS);
+        CHECK_EQ_U64(r.deallocates, 2);
+        CHECK_STATUS(warp_free(device_memory), WARP_SUCCESS);
+        CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
+        end_it();
+    }
+}
+
 /* What is owed is delivered by the calls that the header names, and by no others. */
 static void *owed_block(warp_stream *stream)
 {
@@ -366,13 +428,17 @@ TEST(captures_over_the_pool)
 {
     int way, inside;
     for (way = 0; way < WAYS; ++way)
-        for (inside = 0; inside < 2; ++inside) {
+        for (inside = 0; inside < 3; ++inside) {
+            struct recorder middle = {.name = "middle", .flags = WARP_ALLOCATOR_STREAM_ORDERED, .offset = 256};
             warp_stream *stream;
             warp_graph *graph = NULL;
             void *ptr, *seen;
             int failures = check_failure_count(), i;
             begin_flags(WARP_ALLOCATOR_STREAM_ORDERED, 0, WARP_MEMORY_CUDA_MEMPOOL);
             r.offset = inside ? 768 : 0;
+            created(&middle, WARP_MEMORY_CUDA_MEMPOOL);
+            if (inside == 2) /* one on the other */
+                r.below = middle.handle;
             stream = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
             seen = block_of(gpu(0), 3000, WARP_MEMORY_CUDA_MEMPOOL);
             CHECK_STATUS(warp_device_synchronize(gpu(0)), WARP_SUCCESS);
@@ -427,6 +493,10 @@ TEST(captures_over_the_pool)
             CHECK_STATUS(warp_device_synchronize(gpu(0)), WARP_SUCCESS);
             CHECK_EQ_U64(r.deallocates, 1);
             CHECK_EQ_U64(live_of(r.below), 0);
+            CHECK_EQ_U64(live_of(middle.below), 0);
+            CHECK_EQ_U64(middle.allocates, inside == 2);
+            let_go(&middle);
+            CHECK_OVER(&middle);
             CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
             CHECK_EQ_U64(graph_memory_after_trim(), 0);
             CHECK_EQ_U64(live("graph_block"), 0);
