@@ -110,7 +110,7 @@ PROCESS_TEST(destroyed_once_in_every_order)
     REQUIRE(start());
     stream = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
     /* Every pair in both orders, then longer ones by chance. */
-    for (round = 0; round < 500 && check_failure_count() < 10; ++round) {
+    for (round = 0; round < (check_under("valgrind") ? 120 : 500) && check_failure_count() < 10; ++round) {
         for (i = 0; i < PARTS; ++i)
             order[i] = i;
         for (i = PARTS; i-- > 1;) {
@@ -402,6 +402,69 @@ PROCESS_TEST(a_fork)
     CHECK_OVER(&parents);
     CHECK_OVER(&parents_host);
     CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+}
+
+/* Threads allocate, free and install while the process forks: a child finds no lock held and calls nobody. */
+static int loaded;
+
+static void *load(void *seed)
+{
+    uint64_t state = (uintptr_t)seed;
+    void *held[4] = {NULL};
+    while (!COUNT_OF(loaded)) {
+        int at = (int)(next_random(&state) % 4);
+        CHECK_STATUS(warp_free(held[at]), WARP_SUCCESS);
+        CHECK_STATUS(warp_alloc(gpu(0), 100, &held[at]), WARP_SUCCESS);
+        if (next_random(&state) % 4 == 0)
+            CHECK_STATUS(warp_allocator_set_for_device(gpu(0), next_random(&state) & 1 ? parents.handle : NULL), WARP_SUCCESS);
+        if (next_random(&state) % 4 == 0)
+            CHECK_STATUS(warp_free(block_by(cpu(), parents_host.handle, 64, NULL)), WARP_SUCCESS);
+        if (next_random(&state) % 4 == 0)
+            CHECK_STATUS(warp_allocator_release(builtin(WARP_MEMORY_HOST)), WARP_SUCCESS);
+    }
+    for (state = 0; state < 4; ++state)
+        CHECK_STATUS(warp_free(held[state]), WARP_SUCCESS);
+    return NULL;
+}
+
+static void fork_under_load(void)
+{
+    pthread_t threads[3];
+    int i;
+    REQUIRE(start());
+    memset(&parents, 0, sizeof parents);
+    memset(&parents_host, 0, sizeof parents_host);
+    parents_host.flags = WARP_ALLOCATOR_HOST_MEMORY;
+    created(&parents, WARP_MEMORY_CUDA_DEVICE);
+    created(&parents_host, WARP_MEMORY_HOST);
+    parents_block = block_by(gpu(0), parents.handle, 64, NULL);
+    parents_host_block = block_by(cpu(), parents_host.handle, 64, NULL);
+    for (i = 0; i < 3; ++i)
+        REQUIRE(pthread_create(&threads[i], NULL, load, (void *)(uintptr_t)(i + 1)) == 0);
+    for (i = 0; i < 30; ++i) {
+        REQUIRE(pipe(marks) == 0);
+        in_child(be_a_child, NULL, 60);
+        check_no_marks();
+        usleep(200 * (unsigned)i);
+    }
+    COUNT_UP(loaded);
+    for (i = 0; i < 3; ++i)
+        pthread_join(threads[i], NULL);
+    CHECK_STATUS(warp_free(parents_block), WARP_SUCCESS);
+    CHECK_STATUS(warp_free(parents_host_block), WARP_SUCCESS);
+    CHECK_STATUS(warp_allocator_set_for_all(NULL), WARP_SUCCESS);
+    let_go(&parents);
+    let_go(&parents_host);
+    CHECK_OVER(&parents);
+    CHECK_OVER(&parents_host);
+    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+}
+
+TEST(forks_under_load)
+{
+    if (check_under("valgrind"))
+        SKIP("what a thread held that the fork left behind is lost in the child");
+    process_run(fork_under_load);
 }
 
 static int exit_with;

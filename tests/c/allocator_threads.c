@@ -239,6 +239,68 @@ TEST(no_lock_is_held_while_a_callback_runs)
     alarm(0);
 }
 
+/* ---- Allocators that come and go ---------------------------------------------------------------------------------------- */
+
+#define COMERS 6
+#define EACH 60
+
+static struct recorder *comers[COMERS][EACH];
+
+static void *come_and_go(void *number)
+{
+    struct recorder **mine = comers[(uintptr_t)number];
+    uint64_t state = (uintptr_t)number + 100;
+    void *others[4] = {NULL};
+    int i, j;
+    for (i = 0; i < rounds(EACH); ++i) {
+        warp_scope *scope = NULL;
+        void *ptr = NULL;
+        mine[i] = calloc(1, sizeof *mine[i]);
+        mine[i]->flags = next_random(&state) & 1 ? WARP_ALLOCATOR_STREAM_ORDERED : 0;
+        created(mine[i], next_random(&state) & 1 ? WARP_MEMORY_CUDA_DEVICE : WARP_MEMORY_CUDA_MEMPOOL);
+        if (next_random(&state) & 1)
+            CHECK_STATUS(warp_allocator_set_for_all(mine[i]->handle), WARP_SUCCESS);
+        else
+            CHECK_STATUS(warp_allocator_set_for_device(gpu(0), mine[i]->handle), WARP_SUCCESS);
+        CHECK_STATUS(warp_scope_begin_allocator(gpu(0), mine[i]->handle, &scope), WARP_SUCCESS);
+        let_go(mine[i]);
+        CHECK_STATUS(warp_alloc(gpu(0), 100, &ptr), WARP_SUCCESS);
+        CHECK_EQ_PTR(pointer_info(ptr).allocator, mine[i]->handle);
+        CHECK_STATUS(warp_scope_end(scope), WARP_SUCCESS);
+        for (j = 0; j < 4; ++j) { /* whose they are is a matter of luck */
+            CHECK_STATUS(warp_free(others[j]), WARP_SUCCESS);
+            CHECK_STATUS(warp_alloc(gpu(j & 1), 100, &others[j]), WARP_SUCCESS);
+        }
+        CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
+    }
+    for (j = 0; j < 4; ++j)
+        CHECK_STATUS(warp_free(others[j]), WARP_SUCCESS);
+    return NULL;
+}
+
+TEST(allocators_come_and_go)
+{
+    pthread_t threads[COMERS];
+    int i, j;
+    alarm(PATIENCE);
+    REQUIRE(start());
+    for (i = 0; i < COMERS; ++i)
+        REQUIRE(pthread_create(&threads[i], NULL, come_and_go, (void *)(uintptr_t)i) == 0);
+    for (i = 0; i < COMERS; ++i)
+        pthread_join(threads[i], NULL);
+    CHECK_STATUS(warp_allocator_set_for_all(NULL), WARP_SUCCESS);
+    CHECK_STATUS(warp_device_synchronize(gpu(0)), WARP_SUCCESS);
+    for (i = 0; i < COMERS; ++i)
+        for (j = 0; j < rounds(EACH); ++j) {
+            CHECK_OVER(comers[i][j]);
+            CHECK_STATUS(warp_allocator_retain(comers[i][j]->handle), WARP_ERROR_INVALID_HANDLE);
+            free(comers[i][j]);
+        }
+    check_gone_at(__FILE__, __LINE__);
+    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+    alarm(0);
+}
+
 /* ---- Everything at once ------------------------------------------------------------------------------------------------- */
 
 #define THREADS 16

@@ -15,7 +15,7 @@
 
 uint32_t cuThreadExchangeStreamCaptureMode(int32_t *mode);
 
-#define OUT_MOST 4096
+#define OUT_MOST 1024
 /* What its vtable leaves out, of what it has otherwise. */
 #define NO_DESTROY 1
 #define NO_TRIM 2
