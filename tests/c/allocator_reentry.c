@@ -353,6 +353,37 @@ TEST(two_callbacks_stop_it)
     CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
 }
 
+static void *stop_it(void *allocator)
+{
+    COUNT_UP(both_inside);
+    while (COUNT_OF(both_inside) < 2)
+        ;
+    CHECK_STATUS(warp_allocator_stop((warp_allocator *)allocator), WARP_SUCCESS);
+    return NULL;
+}
+
+/* Nor do two threads that stop it from outside. */
+TEST(two_threads_stop_it)
+{
+    pthread_t threads[2];
+    int round, i;
+    alarm(PROCESS_PATIENCE);
+    REQUIRE(start());
+    for (round = 0; round < (check_under("valgrind") ? 5 : 200); ++round) {
+        memset(&r, 0, sizeof r);
+        created(&r, WARP_MEMORY_CUDA_DEVICE);
+        both_inside = 0;
+        for (i = 0; i < 2; ++i)
+            REQUIRE(pthread_create(&threads[i], NULL, stop_it, r.handle) == 0);
+        for (i = 0; i < 2; ++i)
+            pthread_join(threads[i], NULL);
+        let_go(&r);
+        CHECK_EQ_U64(r.destroys, 0);
+    }
+    alarm(0);
+    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+}
+
 static void shut_down(struct recorder *of, const warp_alloc_request *request)
 {
     (void)request;
