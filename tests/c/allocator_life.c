@@ -605,4 +605,29 @@ PROCESS_TEST(stopped_for_good)
     CHECK_EQ_U64(above.destroys, 1);
 }
 
+/* By a stale handle too: after the last reference, and after a shutdown, while blocks of it live. */
+PROCESS_TEST(stopped_late)
+{
+    static struct recorder r;
+    void *ptr;
+    int way;
+    for (way = 0; way < 2; ++way) {
+        memset(&r, 0, sizeof r);
+        REQUIRE(start());
+        created(&r, WARP_MEMORY_CUDA_DEVICE);
+        ptr = block_by(gpu(0), r.handle, 64, NULL);
+        if (way == 0)
+            let_go(&r);
+        else
+            CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+        CHECK_STATUS(warp_allocator_stop(r.handle), WARP_SUCCESS);
+        CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
+        CHECK_STATUS(warp_allocator_stop(r.handle), WARP_ERROR_INVALID_HANDLE);
+        if (way == 0)
+            CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+        CHECK_EQ_U64(r.deallocates, 0);
+        CHECK_EQ_U64(r.destroys, 0);
+    }
+}
+
 CHECK_MAIN()
