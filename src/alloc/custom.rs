@@ -684,10 +684,10 @@ fn hand_back_closed(
     Ok(told)
 }
 
-/// Tells an allocator's own failure, after which it has the block, from all that kept it from being asked.
+/// Tells an allocator's own failure, after which the block is gone, from what kept it from being asked.
 fn taken(told: Result<()>) -> Result<Result<()>> {
     match told {
-        Err(error) if error.status != Status::AllocatorFailed => Err(error),
+        Err(error) if allocator::may_be_repeated(&error) => Err(error),
         told => Ok(told),
     }
 }

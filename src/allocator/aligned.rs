@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use super::shards::Shards;
-use super::source::{Exported, Request, Source, Stacked, Traits, Upstream};
+use super::source::{Exported, Request, Source, Stacked, Traits, Upstream, may_be_repeated};
 use crate::error::{Error, Result, error, fail};
 use crate::log::log;
 use std::any::Any;
@@ -82,8 +82,12 @@ impl Source for Aligned {
     fn deallocate(&self, address: u64, request: &Request<'_>) -> Result<()> {
         let below = self.below(request)?;
         // Forgotten first: once the upstream has it back, the address may be another block's.
-        let given = self.moved.remove(address).unwrap_or(address);
-        self.upstream.deallocate(given, &below)
+        let moved = self.moved.remove(address);
+        self.upstream.deallocate(moved.unwrap_or(address), &below).inspect_err(|error| {
+            if let Some(given) = moved.filter(|_| may_be_repeated(error)) {
+                self.moved.insert(address, given);
+            }
+        })
     }
 
     fn record_stream(&self, address: u64, request: &Request<'_>) -> Result<bool> {

@@ -35,6 +35,8 @@ pub struct Fake {
     pub failed: AtomicU64,
     pub is_well: std::sync::atomic::AtomicBool,
     pub stops: AtomicU64,
+    /// So many deallocations more are refused, with nothing done.
+    pub busy: AtomicU64,
     pub state: Mutex<State>,
 }
 
@@ -95,6 +97,10 @@ impl Source for Fake {
     }
 
     fn deallocate(&self, address: u64, request: &Request<'_>) -> Result<()> {
+        if self.busy.load(Ordering::Relaxed) != 0 {
+            self.busy.fetch_sub(1, Ordering::Relaxed);
+            fail!(Busy, "as planned");
+        }
         let mut state = self.state.lock().unwrap();
         state.calls.push(("deallocate", address, request.size, request.alignment));
         match state.out.remove(&address) {
@@ -174,4 +180,44 @@ pub fn upstream(fake: Fake) -> (Upstream, Below) {
 
 pub fn request(size: u64) -> Request<'static> {
     Request { device: cpu(), size, alignment: 16, stream: None, tag: 0, flags: 0 }
+}
+
+/// Every adaptor finds a block as it was when the allocator below did not take it.
+#[test]
+fn a_deallocation_that_was_refused_is_made_again() {
+    use super::{Aligned, Counting, Fallback, Limit, Tracking};
+    type Make = fn(Upstream) -> Box<dyn Source>;
+    let makes: [(Make, u64); 5] = [
+        (|below| Box::new(Aligned::new(below, 4096).unwrap()), 0),
+        (|below| Box::new(Limit::new(below, 1000).unwrap()), 0),
+        (|below| Box::new(Counting::new(below).unwrap()), 1),
+        (|below| Box::new(Tracking::new(below, false).unwrap()), 0),
+        (
+            |below| {
+                let (first, _) = upstream(Fake { fail_every: 1, ..Fake::default() });
+                Box::new(Fallback::new(first, below).unwrap())
+            },
+            0,
+        ),
+    ];
+    for (make, counted) in makes {
+        let (below, fake) = upstream(Fake::default());
+        let adaptor = make(below);
+        let live = || adaptor.statistics().unwrap().map_or(0, |counts| counts.live_blocks);
+        let address = adaptor.allocate(&request(600)).unwrap();
+        for _ in 0..2 {
+            fake.source().busy.store(1, Ordering::Relaxed);
+            let error = adaptor.deallocate(address, &request(600)).unwrap_err();
+            assert_eq!(error.status, Status::Busy, "{}", adaptor.sort());
+            assert_eq!((fake.source().blocks(), live()), (1, counted), "{}", adaptor.sort());
+        }
+        if let Some(limit) = adaptor.as_any().downcast_ref::<Limit>() {
+            assert_eq!(limit.figures(), (1000, 600));
+        }
+        adaptor.deallocate(address, &request(600)).unwrap();
+        assert_eq!((fake.source().blocks(), live()), (0, 0), "{}", adaptor.sort());
+        if let Some(limit) = adaptor.as_any().downcast_ref::<Limit>() {
+            assert_eq!(limit.figures(), (1000, 0));
+        }
+    }
 }

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use super::shards::Shards;
-use super::source::{Exported, Request, Source, Stacked, Traits, Upstream, flags};
+use super::source::{Exported, Request, Source, Stacked, Traits, Upstream, flags, may_be_repeated};
 use crate::error::{Error, Result, Status, fail};
 use std::any::Any;
 
@@ -98,7 +98,13 @@ impl Source for Fallback {
     fn deallocate(&self, address: u64, request: &Request<'_>) -> Result<()> {
         // Forgotten first: once it is given back, the address may come again, from either.
         let is_of_second = self.of_second.remove(address).is_some();
-        if is_of_second { &self.second } else { &self.first }.deallocate(address, request)
+        if is_of_second { &self.second } else { &self.first }.deallocate(address, request).inspect_err(
+            |error| {
+                if is_of_second && may_be_repeated(error) {
+                    self.of_second.insert(address, ());
+                }
+            },
+        )
     }
 
     fn trim(&self, request: &Request<'_>) -> Result<u64> {

@@ -1,7 +1,7 @@
 //! An adaptor that keeps the bytes that are out at once within a limit.
 #![forbid(unsafe_code)]
 
-use super::source::{Request, Source, Stacked, Traits, Upstream};
+use super::source::{Request, Source, Stacked, Traits, Upstream, may_be_repeated};
 use crate::error::{Error, Result, error};
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -69,8 +69,9 @@ impl Source for Limit {
 
     fn deallocate(&self, address: u64, request: &Request<'_>) -> Result<()> {
         let outcome = self.upstream.deallocate(address, request);
-        // The block is gone whatever came of it.
-        self.give_back(request.size);
+        if !outcome.as_ref().is_err_and(may_be_repeated) {
+            self.give_back(request.size);
+        }
         outcome
     }
 

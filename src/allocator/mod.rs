@@ -28,11 +28,11 @@ pub use install::{
 pub use limit::Limit;
 pub use logging::Logging;
 pub use outside::{Told, is_inside_a_callback};
-pub use source::{Exported, Request, Source, Stacked, Statistics, Traits, Upstream, flags};
+pub use source::{Exported, Request, Source, Stacked, Statistics, Traits, Upstream, flags, may_be_repeated};
 pub use statistics::Counting;
 pub use tracking::{Block, Tracking};
 
-use crate::error::{Error, Result, Status, error};
+use crate::error::{Error, Result, error};
 use crate::handle::{Entered, Handle, Hold, Object, Registry, Tag};
 use crate::ledger::Ledger;
 use crate::log::log;
@@ -150,14 +150,14 @@ impl Allocator {
         )
     }
 
-    /// Gives memory back to it. A failure is counted and told; the memory is gone with `AllocatorFailed`, else it is as it was.
+    /// Gives memory back to it. A failure is counted and told, and the memory gone, unless it `may_be_repeated`.
     #[inline]
     pub fn deallocate(&self, address: u64, request: &Request<'_>) -> Result<()> {
         if self.is_of_parent() {
             return Ok(());
         }
         self.source.deallocate(address, request).inspect_err(|error| {
-            if error.status == Status::AllocatorFailed {
+            if !may_be_repeated(error) {
                 self.failed_deallocations.fetch_add(1, Ordering::Relaxed);
             }
         })

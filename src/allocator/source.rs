@@ -4,7 +4,7 @@
 use super::Allocator;
 use crate::device::Device;
 use crate::driver::IpcHandle;
-use crate::error::{Result, fail};
+use crate::error::{Error, Result, Status, fail};
 use crate::handle::{Entered, Hold};
 use crate::kind::Kind;
 use crate::stream::Stream;
@@ -64,6 +64,12 @@ impl Traits {
     }
 }
 
+/// Whether a deallocation that failed did nothing, and can go well when it is made again: the allocator could not be asked, or the
+/// driver refused.
+pub fn may_be_repeated(error: &Error) -> bool {
+    matches!(error.status, Status::Busy | Status::DriverError | Status::DeviceLost | Status::OutOfMemory)
+}
+
 /// What an allocator tells of itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Statistics {
@@ -101,8 +107,8 @@ pub trait Source: Send + Sync {
     /// The first address of `request.size` bytes, never 0.
     fn allocate(&self, request: &Request<'_>) -> Result<u64>;
 
-    /// Takes back what `allocate` gave. The memory is gone, also when it fails with `AllocatorFailed`; any other error says that
-    /// nothing was done and that the memory is as it was.
+    /// Takes back what `allocate` gave. The memory is gone, also when this fails, unless the error `may_be_repeated`: then nothing
+    /// was done, and the memory is as it was.
     fn deallocate(&self, address: u64, request: &Request<'_>) -> Result<()>;
 
     /// The allocator below, for one that stands on a single one: what follows is asked of it, unless it is done here.
@@ -216,7 +222,10 @@ impl Upstream {
     }
 
     pub fn deallocate(&self, address: u64, request: &Request<'_>) -> Result<()> {
-        self.call(|allocator| allocator.deallocate(address, request))
+        let Some(inside) = self.0.enter(thread::mine()) else {
+            fail!(Busy, "{} is called by too many calls inside of each other", self.0.title());
+        };
+        inside.deallocate(address, request)
     }
 
     pub fn trim(&self, request: &Request<'_>) -> Result<u64> {

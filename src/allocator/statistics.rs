@@ -1,7 +1,7 @@
 //! An adaptor that counts what goes through it, over its life and over measurements that nest.
 #![forbid(unsafe_code)]
 
-use super::source::{Request, Source, Stacked, Statistics, Traits, Upstream};
+use super::source::{Request, Source, Stacked, Statistics, Traits, Upstream, may_be_repeated};
 use crate::error::{Result, fail};
 use crate::fork::Own;
 use parking_lot::Mutex;
@@ -66,6 +66,12 @@ impl Counts {
     fn freed(&mut self, bytes: u64) {
         self.now.freed_bytes = self.now.freed_bytes.wrapping_add(bytes);
         self.now.freed_blocks += 1;
+    }
+
+    /// Takes back a `freed`.
+    fn freed_not(&mut self, bytes: u64) {
+        self.now.freed_bytes = self.now.freed_bytes.wrapping_sub(bytes);
+        self.now.freed_blocks -= 1;
     }
 
     fn push(&mut self) {
@@ -166,7 +172,11 @@ impl Source for Counting {
     fn deallocate(&self, address: u64, request: &Request<'_>) -> Result<()> {
         // Before its memory can be another thread's, which would count it a second time.
         self.counts.lock().freed(request.size);
-        self.upstream.deallocate(address, request)
+        self.upstream.deallocate(address, request).inspect_err(|error| {
+            if may_be_repeated(error) {
+                self.counts.lock().freed_not(request.size);
+            }
+        })
     }
 
     fn upstream(&self) -> Option<&Upstream> {

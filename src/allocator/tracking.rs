@@ -3,7 +3,7 @@
 
 use super::backtrace::Backtrace;
 use super::shards::Shards;
-use super::source::{Request, Source, Stacked, Traits, Upstream};
+use super::source::{Request, Source, Stacked, Traits, Upstream, may_be_repeated};
 use crate::device::Device;
 use crate::error::{Result, fail};
 use crate::{tag, thread};
@@ -140,15 +140,19 @@ impl Source for Tracking {
 
     fn deallocate(&self, address: u64, request: &Request<'_>) -> Result<()> {
         // Forgotten first: once the upstream has it back, the address may be another block's.
-        if self.blocks.remove(address).is_none() {
+        let Some(block) = self.blocks.remove(address) else {
             fail!(
                 AllocatorFailed,
                 "a block of {} bytes at {address:#x} came back that is not out; {} does not get it a second time",
                 request.size,
                 self.upstream.title()
             );
-        }
-        self.upstream.deallocate(address, request)
+        };
+        self.upstream.deallocate(address, request).inspect_err(|error| {
+            if may_be_repeated(error) {
+                self.blocks.insert(address, block);
+            }
+        })
     }
 
     fn upstream(&self) -> Option<&Upstream> {
