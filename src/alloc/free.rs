@@ -4,7 +4,7 @@
 use super::uses::{self, Use, Uses};
 use super::{
     HOLDS_STREAM, Kind, LEDGER, OF_GRAPH, PER_THREAD, USED_ELSEWHERE, builtin, custom, direct, forget_graph,
-    forget_holds, parked, reached, statistics,
+    forget_holds, parked, reached, returned, statistics,
 };
 use crate::capture::{self, Freed};
 use crate::device::Device;
@@ -62,7 +62,7 @@ pub fn free_in(ledger: &Ledger, ptr: u64, options: &FreeOptions<'_>) -> Result<(
         Err(refused) => return Err(why_not(ledger, ptr, refused)),
     };
     if record.allocator() != 0 {
-        return custom::free(ledger, me, record, options);
+        return returned::free(ledger, me, record, options);
     }
     if Kind::of_record(&record) == Kind::Host {
         free_host(&mut record);

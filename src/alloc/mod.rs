@@ -8,6 +8,7 @@ mod free;
 mod owed;
 mod parked;
 mod reached;
+mod returned;
 mod shortage;
 mod statistics;
 mod uses;
@@ -460,7 +461,7 @@ impl Block {
 
     /// What its allocator was asked for it.
     pub fn request(&self) -> allocator::Request<'static> {
-        custom::request_of(&self.0, None, 0)
+        returned::request_of(&self.0, None, 0)
     }
 
     /// Whether only the driver knows who may touch it: other code made it, of the driver's memory.

@@ -4,7 +4,7 @@
 
 use super::parked::{self, Parked};
 use super::uses::Uses;
-use super::{custom, parked::Settled};
+use super::{custom, parked::Settled, returned};
 use crate::allocator;
 use crate::device::Device;
 use crate::driver::Driver;
@@ -91,7 +91,7 @@ fn look(at_most: usize) {
 
 /// Gives a block back, or comes back with it when its allocator could not be asked, as often as that makes sense.
 fn hand_back(mut parked: Parked) -> Option<Parked> {
-    let error = custom::hand_back_late(parked.record()).err()?;
+    let error = returned::hand_back_late(parked.record()).err()?;
     if parked.may_be_offered_again() {
         return Some(parked);
     }
