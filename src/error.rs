@@ -1,6 +1,8 @@
 //! What can go wrong, as the concepts say it: a status, the driver's own code where there was one, and a
 //! sentence that names the way out. The C face (`ffi::status`) turns this into a code and a record.
 
+use std::cell::Cell;
+use std::ffi::CStr;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
@@ -62,6 +64,35 @@ impl Status {
         Status::Internal,
     ];
 
+    /// The name of its constant, as users know it.
+    pub fn name(self) -> &'static CStr {
+        match self {
+            Status::NotInitialized => c"WARP_ERROR_NOT_INITIALIZED",
+            Status::ShutDown => c"WARP_ERROR_SHUT_DOWN",
+            Status::InvalidArgument => c"WARP_ERROR_INVALID_ARGUMENT",
+            Status::InvalidHandle => c"WARP_ERROR_INVALID_HANDLE",
+            Status::NoSuchDevice => c"WARP_ERROR_NO_SUCH_DEVICE",
+            Status::SizeOverflow => c"WARP_ERROR_SIZE_OVERFLOW",
+            Status::BadAlignment => c"WARP_ERROR_BAD_ALIGNMENT",
+            Status::UnknownPointer => c"WARP_ERROR_UNKNOWN_POINTER",
+            Status::InteriorPointer => c"WARP_ERROR_INTERIOR_POINTER",
+            Status::DoubleFree => c"WARP_ERROR_DOUBLE_FREE",
+            Status::SizeMismatch => c"WARP_ERROR_SIZE_MISMATCH",
+            Status::AccessDenied => c"WARP_ERROR_ACCESS_DENIED",
+            Status::IllegalInCapture => c"WARP_ERROR_ILLEGAL_IN_CAPTURE",
+            Status::PeerLimit => c"WARP_ERROR_PEER_LIMIT",
+            Status::ScopeOrder => c"WARP_ERROR_SCOPE_ORDER",
+            Status::Busy => c"WARP_ERROR_BUSY",
+            Status::Forked => c"WARP_ERROR_FORKED",
+            Status::NotSupported => c"WARP_ERROR_NOT_SUPPORTED",
+            Status::OutOfMemory => c"WARP_ERROR_OUT_OF_MEMORY",
+            Status::DeviceLost => c"WARP_ERROR_DEVICE_LOST",
+            Status::AllocatorFailed => c"WARP_ERROR_ALLOCATOR_FAILED",
+            Status::DriverError => c"WARP_ERROR_DRIVER",
+            Status::Internal => c"WARP_ERROR_INTERNAL",
+        }
+    }
+
     /// The status that has the number.
     pub fn of(number: i32) -> Option<Status> {
         Status::ALL.into_iter().find(|status| *status as i32 == number)
@@ -100,6 +131,22 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
+}
+
+thread_local! {
+    // No destructor, as for the record itself.
+    static KEPT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How many failures were kept for this thread: whether there was one in between.
+#[inline]
+pub fn kept() -> u64 {
+    KEPT.get()
+}
+
+/// One more was kept, by the C face.
+pub fn count_kept() {
+    KEPT.set(KEPT.get() + 1);
 }
 
 pub type Result<T> = std::result::Result<T, Error>;

@@ -360,13 +360,13 @@ fn enter(ledger: &Ledger, from: &Entered<Allocator>, record: &Record) -> Result<
         InsertError::Overlap(old) => {
             let old = old.0;
             let whose = if old.allocator() == record.allocator() {
-                "it gave that out before and has not got it back"
+                "that it gave out before and has not got back"
             } else {
-                "which it did not make; memory for an allocator to hand out comes from warp_allocator_allocate"
+                "that it did not make: memory for an allocator to hand out comes from warp_allocator_allocate"
             };
             fail!(
                 AllocatorFailed,
-                "{} gave {:#x} for {} bytes, and {} bytes at {:#x} there are a live block: {whose}; the block is as it was",
+                "{} gave {:#x} for {} bytes, and the {} bytes at {:#x} are a live block {whose}; the block is as it was",
                 from.title(),
                 record.base(),
                 record.size(),

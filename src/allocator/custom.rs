@@ -4,16 +4,20 @@
 
 use super::outside::{Outside, Told};
 use super::source::{Exported, Request, Source, Statistics, Traits};
-use crate::error::{Error, Result, Status, error, fail};
+use crate::error::{self, Error, Result, Status, error, fail};
 use crate::kind::Kind;
 use crate::log::log;
 use std::any::Any;
 use std::ffi::CStr;
 
+const ALLOCATE: &str = "the allocate callback";
+
 /// The callbacks of an allocator, as the C face hands them on. A number is the status that a callback returned.
 pub trait Callbacks: Send + Sync {
     fn allocate(&self, told: &Told<'_>) -> (i32, u64);
     fn deallocate(&self, address: u64, told: &Told<'_>) -> i32;
+    /// What the library last said to this thread, if it was with this status.
+    fn last_failure(&self, status: i32) -> Option<String>;
     fn destroy(&self);
     /// `None` when there is no such callback.
     fn trim(&self, told: &Told<'_>) -> Option<(i32, u64)>;
@@ -54,23 +58,34 @@ impl Custom {
         self.outside.call(what, request, |told| call(self.callbacks.as_ref(), told))
     }
 
+    /// What a callback said, with what a call in it had failed with, if that is what it passes on: `kept` failures there were
+    /// for this thread before.
     #[cold]
-    fn failed(&self, what: &str, status: i32, request: &Request<'_>) -> Error {
-        let asked = format!("{} bytes for \"{}\"", request.size, request.device.alias());
+    fn failed(&self, what: &str, status: i32, kept: u64, about: &str) -> Error {
         let name = self.name();
-        match Status::of(status) {
-            Some(Status::OutOfMemory) => {
-                error!(OutOfMemory, "the allocator \"{name}\" is out of memory: {what} of {asked}")
+        let known = Status::of(status);
+        let head = match known {
+            Some(Status::OutOfMemory) if what == ALLOCATE => {
+                format!("{what} of the allocator \"{name}\" is out of memory for {about}")
             }
             Some(known) => {
-                error!(
-                    AllocatorFailed,
-                    "{what} of the allocator \"{name}\" failed with {known:?} ({status}): {asked}"
-                )
+                let known = known.name().to_string_lossy();
+                format!("{what} of the allocator \"{name}\" failed with {known} ({status}) for {about}")
             }
-            None => {
-                error!(AllocatorFailed, "{what} of the allocator \"{name}\" failed with {status}: {asked}")
-            }
+            None => format!(
+                "{what} of the allocator \"{name}\" failed with {status}, which is no warp_status, for {about}; it has to return WARP_SUCCESS or a WARP_ERROR_… constant, also where its language throws"
+            ),
+        };
+        let reason = if error::kept() == kept { None } else { self.callbacks.last_failure(status) };
+        let message = match reason {
+            None => head,
+            // Asked for its own memory, it would say the same again at every depth.
+            Some(reason) if reason.starts_with(&head) => reason,
+            Some(reason) => format!("{head}: {reason}"),
+        };
+        match known {
+            Some(Status::OutOfMemory) => Error::new(Status::OutOfMemory, message),
+            _ => Error::new(Status::AllocatorFailed, message),
         }
     }
 
@@ -80,6 +95,10 @@ impl Custom {
             log!(Error, "what cannot be used was not taken back: {error}");
         }
     }
+}
+
+fn asked(request: &Request<'_>) -> String {
+    format!("{} bytes on \"{}\"", request.size, request.device.alias())
 }
 
 impl Source for Custom {
@@ -92,8 +111,8 @@ impl Source for Custom {
     }
 
     fn allocate(&self, request: &Request<'_>) -> Result<u64> {
-        let called =
-            self.call("the allocate callback", request, |callbacks, told| callbacks.allocate(told))?;
+        let kept = error::kept();
+        let called = self.call(ALLOCATE, request, |callbacks, told| callbacks.allocate(told))?;
         let Some((status, address)) = called else {
             fail!(
                 AllocatorFailed,
@@ -102,12 +121,12 @@ impl Source for Custom {
             );
         };
         if status != 0 {
-            return Err(self.failed("the allocate callback", status, request));
+            return Err(self.failed(ALLOCATE, status, kept, &asked(request)));
         }
         if address == 0 {
             fail!(
                 AllocatorFailed,
-                "the allocator \"{}\" gave NULL for {} bytes and said that it had succeeded; a callback returns a status other than WARP_SUCCESS when it fails",
+                "the allocator \"{}\" gave NULL for {} bytes and said that it had succeeded; a callback puts the address into *out, or returns another status than WARP_SUCCESS",
                 self.name(),
                 request.size
             );
@@ -134,6 +153,7 @@ impl Source for Custom {
     }
 
     fn deallocate(&self, address: u64, request: &Request<'_>) -> Result<()> {
+        let kept = error::kept();
         let called = self
             .call("the deallocate callback", request, |callbacks, told| callbacks.deallocate(address, told))
             // What was not asked has not failed: the memory is as it was.
@@ -144,19 +164,17 @@ impl Source for Custom {
                 error
             })?;
         let Some(status) = called.filter(|status| *status != 0) else { return Ok(()) };
-        Err(error!(
-            AllocatorFailed,
-            "the deallocate callback of the allocator \"{}\" failed with {status} for {} bytes at {address:#x}; the block is forgotten and is not given to it again",
-            self.name(),
-            request.size
-        ))
+        let about = format!("{} bytes at {address:#x}", request.size);
+        let said = self.failed("the deallocate callback", status, kept, &about);
+        Err(error!(AllocatorFailed, "{said}; the block is forgotten and is not given to it again"))
     }
 
     fn trim(&self, request: &Request<'_>) -> Result<u64> {
+        let kept = error::kept();
         match self.call("the trim callback", request, |callbacks, told| callbacks.trim(told))?.flatten() {
             None => Ok(0),
             Some((0, bytes)) => Ok(bytes),
-            Some((status, _)) => Err(self.failed("the trim callback", status, request)),
+            Some((status, _)) => Err(self.failed("the trim callback", status, kept, &asked(request))),
         }
     }
 
@@ -173,21 +191,21 @@ impl Source for Custom {
     }
 
     fn export_ipc(&self, address: u64, request: &Request<'_>) -> Result<Option<Exported>> {
-        let what = "the export_ipc callback";
+        let (what, kept) = ("the export_ipc callback", error::kept());
         match self.call(what, request, |callbacks, told| callbacks.export_ipc(address, told))?.flatten() {
             None => Ok(None),
             Some((0, exported)) => Ok(Some(exported)),
-            Some((status, _)) => Err(self.failed(what, status, request)),
+            Some((status, _)) => Err(self.failed(what, status, kept, &asked(request))),
         }
     }
 
     fn statistics(&self) -> Result<Option<Statistics>> {
-        let what = "the get_statistics callback";
+        let (what, kept) = ("the get_statistics callback", error::kept());
         match self.outside.call_plainly(what, || self.callbacks.statistics())?.flatten() {
             None => Ok(None),
             Some((0, statistics)) => Ok(Some(statistics)),
             Some((status, _)) => {
-                fail!(AllocatorFailed, "{what} of \"{}\" failed with {status}", self.name())
+                Err(error!(AllocatorFailed, "{}", self.failed(what, status, kept, "its account")))
             }
         }
     }

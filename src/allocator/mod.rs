@@ -193,7 +193,11 @@ impl Allocator {
             return Err(self.forked());
         }
         self.source.as_any().downcast_ref().ok_or_else(|| {
-            error!(InvalidArgument, "{} is no {sort} allocator; make one around it", self.title())
+            error!(
+                InvalidArgument,
+                "{} is no {sort} allocator; pass what warp_allocator_create_{sort} made",
+                self.title()
+            )
         })
     }
 

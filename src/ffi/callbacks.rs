@@ -8,7 +8,7 @@ use super::boundary::{address, opaque, pointer};
 use super::device::told;
 use super::ipc::warp_ipc_memory;
 use super::memory::warp_memory_kind;
-use super::status::warp_status;
+use super::status::{last_of, warp_status};
 use crate::allocator::{Again, Callbacks, Exported, Statistics, Told};
 use crate::error::{Result, Status, fail};
 use std::ffi::{CStr, c_void};
@@ -104,6 +104,10 @@ impl Callbacks for Table {
         // SAFETY: a callback of the caller's with its `user`; request and result last for the call.
         let status = unsafe { (self.allocate)(self.user, &raw const request, &raw mut got) };
         (status, address(got))
+    }
+
+    fn last_failure(&self, status: i32) -> Option<String> {
+        last_of(status)
     }
 
     fn deallocate(&self, address: u64, told: &Told<'_>) -> i32 {

@@ -4,7 +4,7 @@
 //! called it: the status, the driver's own code where there was one, and a sentence that names the way out.
 
 use super::boundary::{Grows, guard, out_struct};
-use crate::error::{Error, Status};
+use crate::error::{Error, Status, count_kept};
 use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::c_char;
@@ -62,38 +62,38 @@ pub const WARP_ERROR_DRIVER: warp_status = 200;
 /// A defect of the library; its state is intact.
 pub const WARP_ERROR_INTERNAL: warp_status = 900;
 
-/// The constant's number and name for each status: the one place that ties the two rooms together.
-const NAMES: [(Status, warp_status, &std::ffi::CStr); 23] = [
-    (Status::NotInitialized, WARP_ERROR_NOT_INITIALIZED, c"WARP_ERROR_NOT_INITIALIZED"),
-    (Status::ShutDown, WARP_ERROR_SHUT_DOWN, c"WARP_ERROR_SHUT_DOWN"),
-    (Status::InvalidArgument, WARP_ERROR_INVALID_ARGUMENT, c"WARP_ERROR_INVALID_ARGUMENT"),
-    (Status::InvalidHandle, WARP_ERROR_INVALID_HANDLE, c"WARP_ERROR_INVALID_HANDLE"),
-    (Status::NoSuchDevice, WARP_ERROR_NO_SUCH_DEVICE, c"WARP_ERROR_NO_SUCH_DEVICE"),
-    (Status::SizeOverflow, WARP_ERROR_SIZE_OVERFLOW, c"WARP_ERROR_SIZE_OVERFLOW"),
-    (Status::BadAlignment, WARP_ERROR_BAD_ALIGNMENT, c"WARP_ERROR_BAD_ALIGNMENT"),
-    (Status::UnknownPointer, WARP_ERROR_UNKNOWN_POINTER, c"WARP_ERROR_UNKNOWN_POINTER"),
-    (Status::InteriorPointer, WARP_ERROR_INTERIOR_POINTER, c"WARP_ERROR_INTERIOR_POINTER"),
-    (Status::DoubleFree, WARP_ERROR_DOUBLE_FREE, c"WARP_ERROR_DOUBLE_FREE"),
-    (Status::SizeMismatch, WARP_ERROR_SIZE_MISMATCH, c"WARP_ERROR_SIZE_MISMATCH"),
-    (Status::AccessDenied, WARP_ERROR_ACCESS_DENIED, c"WARP_ERROR_ACCESS_DENIED"),
-    (Status::IllegalInCapture, WARP_ERROR_ILLEGAL_IN_CAPTURE, c"WARP_ERROR_ILLEGAL_IN_CAPTURE"),
-    (Status::PeerLimit, WARP_ERROR_PEER_LIMIT, c"WARP_ERROR_PEER_LIMIT"),
-    (Status::ScopeOrder, WARP_ERROR_SCOPE_ORDER, c"WARP_ERROR_SCOPE_ORDER"),
-    (Status::Busy, WARP_ERROR_BUSY, c"WARP_ERROR_BUSY"),
-    (Status::Forked, WARP_ERROR_FORKED, c"WARP_ERROR_FORKED"),
-    (Status::NotSupported, WARP_ERROR_NOT_SUPPORTED, c"WARP_ERROR_NOT_SUPPORTED"),
-    (Status::OutOfMemory, WARP_ERROR_OUT_OF_MEMORY, c"WARP_ERROR_OUT_OF_MEMORY"),
-    (Status::DeviceLost, WARP_ERROR_DEVICE_LOST, c"WARP_ERROR_DEVICE_LOST"),
-    (Status::AllocatorFailed, WARP_ERROR_ALLOCATOR_FAILED, c"WARP_ERROR_ALLOCATOR_FAILED"),
-    (Status::DriverError, WARP_ERROR_DRIVER, c"WARP_ERROR_DRIVER"),
-    (Status::Internal, WARP_ERROR_INTERNAL, c"WARP_ERROR_INTERNAL"),
+/// The constant's number for each status: the one place that ties the two rooms together.
+const NUMBERS: [(Status, warp_status); 23] = [
+    (Status::NotInitialized, WARP_ERROR_NOT_INITIALIZED),
+    (Status::ShutDown, WARP_ERROR_SHUT_DOWN),
+    (Status::InvalidArgument, WARP_ERROR_INVALID_ARGUMENT),
+    (Status::InvalidHandle, WARP_ERROR_INVALID_HANDLE),
+    (Status::NoSuchDevice, WARP_ERROR_NO_SUCH_DEVICE),
+    (Status::SizeOverflow, WARP_ERROR_SIZE_OVERFLOW),
+    (Status::BadAlignment, WARP_ERROR_BAD_ALIGNMENT),
+    (Status::UnknownPointer, WARP_ERROR_UNKNOWN_POINTER),
+    (Status::InteriorPointer, WARP_ERROR_INTERIOR_POINTER),
+    (Status::DoubleFree, WARP_ERROR_DOUBLE_FREE),
+    (Status::SizeMismatch, WARP_ERROR_SIZE_MISMATCH),
+    (Status::AccessDenied, WARP_ERROR_ACCESS_DENIED),
+    (Status::IllegalInCapture, WARP_ERROR_ILLEGAL_IN_CAPTURE),
+    (Status::PeerLimit, WARP_ERROR_PEER_LIMIT),
+    (Status::ScopeOrder, WARP_ERROR_SCOPE_ORDER),
+    (Status::Busy, WARP_ERROR_BUSY),
+    (Status::Forked, WARP_ERROR_FORKED),
+    (Status::NotSupported, WARP_ERROR_NOT_SUPPORTED),
+    (Status::OutOfMemory, WARP_ERROR_OUT_OF_MEMORY),
+    (Status::DeviceLost, WARP_ERROR_DEVICE_LOST),
+    (Status::AllocatorFailed, WARP_ERROR_ALLOCATOR_FAILED),
+    (Status::DriverError, WARP_ERROR_DRIVER),
+    (Status::Internal, WARP_ERROR_INTERNAL),
 ];
 
 // The concepts' number is the ABI's, for every status.
 const _: () = {
     let mut i = 0;
-    while i < NAMES.len() {
-        assert!(NAMES[i].0 as i32 == NAMES[i].1 && NAMES[i].0 as i32 == Status::ALL[i] as i32);
+    while i < NUMBERS.len() {
+        assert!(NUMBERS[i].0 as i32 == NUMBERS[i].1 && NUMBERS[i].0 as i32 == Status::ALL[i] as i32);
         i += 1;
     }
 };
@@ -140,6 +140,7 @@ thread_local! {
 #[cold]
 pub(super) fn keep(error: &Error) -> warp_status {
     let status = error.status as warp_status;
+    count_kept();
     LAST.with_borrow_mut(|kept| {
         kept.status = status;
         kept.driver_code = error.driver_code as i32;
@@ -152,6 +153,14 @@ pub(super) fn keep(error: &Error) -> warp_status {
         kept.length = length;
     });
     status
+}
+
+/// The message of the thread's last failure, if it had this status.
+pub(super) fn last_of(status: warp_status) -> Option<String> {
+    LAST.with_borrow(|kept| {
+        let message = String::from_utf8_lossy(&kept.message[..kept.length]);
+        (kept.status == status).then(|| message.into_owned())
+    })
 }
 
 #[cold]
@@ -203,6 +212,5 @@ pub extern "C" fn warp_status_get_name(status: warp_status) -> *const c_char {
     if status == WARP_SUCCESS {
         return c"WARP_SUCCESS".as_ptr();
     }
-    let named = NAMES.iter().find(|(_, number, _)| *number == status);
-    named.map_or(c"WARP_ERROR_UNKNOWN", |(_, _, name)| name).as_ptr()
+    Status::of(status).map_or(c"WARP_ERROR_UNKNOWN", Status::name).as_ptr()
 }

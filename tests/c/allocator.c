@@ -647,7 +647,7 @@ TEST(numbers_without_sense)
         CHECK_EQ_U64(r.allocates, 2); /* trimmed and asked twice */
         CHECK_EQ_U64(r.trims, 1);
         CHECK_STATUS(try_by(gpu(0), r.handle, ((uint64_t)1 << 63) - 1, NULL, &ptr), WARP_ERROR_ALLOCATOR_FAILED);
-        CHECK_STR_CONTAINS(warp_error_get_message(), "SizeOverflow");
+        CHECK_STR_CONTAINS(warp_error_get_message(), "WARP_ERROR_SIZE_OVERFLOW");
         CHECK_EQ_PTR(ptr, NULL);
         CHECK_EQ_U64(r.allocated.size, ((uint64_t)1 << 63) - 1);
     }

@@ -170,7 +170,7 @@ TEST(addresses_that_are_in_use)
             CHECK_STATUS(try_by(gpu(0), r.handle, where < 0 ? 2049 : 1024, NULL, &ptr), FAILED);
             CHECK_EQ_PTR(ptr, NULL);
             CHECK_STR_CONTAINS(warp_error_get_message(), "live block");
-            CHECK_STR_CONTAINS(warp_error_get_message(), i == 0 ? "gave that out before" : "warp_allocator_allocate");
+            CHECK_STR_CONTAINS(warp_error_get_message(), i == 0 ? "that it gave out before" : "warp_allocator_allocate");
             CHECK_EQ_U64(r.deallocates, freed);
             info = pointer_info(blocks[i]);
             CHECK_EQ_I64(memcmp(&info, &before[i], sizeof info), 0);
