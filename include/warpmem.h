@@ -1682,16 +1682,23 @@ typedef struct warp_allocator_statistics {
  *
  * @param user  as given to warp_allocator_create().
  * @param request  what is asked.
- * @param out  where the address goes; NULL before the call.
+ * @param out  where the address goes; NULL before the call. Not looked at after a failure: what was got until then stays the
+ *     callback's.
  * @return WARP_SUCCESS; WARP_ERROR_OUT_OF_MEMORY to be trimmed and asked once more; any other number is a failure. NULL is a
- *     failure whatever is returned.
+ *     failure whatever is returned. Return the status of a call of the library that failed inside, and its message is told too.
  */
 typedef warp_status (*warp_allocator_allocate_callback)(void *user,
                                                         const warp_alloc_request *request,
                                                         void **out);
 
 /**
- * Takes memory back. It is not given a second time, whatever is returned; a failure is told to whoever frees, and counted.
+ * Takes memory back.
+ *
+ * @param user  as given to warp_allocator_create().
+ * @param ptr  what allocate gave, also where that was refused, as for its alignment.
+ * @param request  as it was in the allocation, but for flags and the stream.
+ * @return WARP_SUCCESS. It is not given a second time, whatever is returned; a failure is told to whoever frees, or where that
+ *     was long ago to the log callback, and counted (`failed_deallocations` of warp_allocator_info).
  */
 typedef warp_status (*warp_allocator_deallocate_callback)(void *user,
                                                           void *ptr,
@@ -1701,22 +1708,29 @@ typedef warp_status (*warp_allocator_deallocate_callback)(void *user,
 typedef void (*warp_allocator_destroy_callback)(void *user);
 
 /**
- * Gives unused memory back to where it came from.
+ * Gives unused memory back to where it came from. The allocation is made once more whatever becomes of it.
  *
- * @param request  the allocation that is out of memory; its size 0 asks for all there is.
+ * @param user  as given to warp_allocator_create().
+ * @param request  the allocation that is out of memory; its size 0 asks for all there is. Never NULL.
  * @param out_freed  how many bytes were given back; 0 before the call.
+ * @return WARP_SUCCESS, also when there was nothing. A failure is a message to the log callback, or that of
+ *     warp_allocator_trim().
  */
 typedef warp_status (*warp_allocator_trim_callback)(void *user,
                                                     const warp_alloc_request *request,
                                                     uint64_t *out_freed);
 
-/** Fills in the allocator's own account; struct_size is set, all else 0 before the call. */
+/**
+ * Fills in the allocator's own account; struct_size is set, all else 0 before the call. Any status but WARP_SUCCESS is that of
+ * warp_allocator_get_statistics(), as WARP_ERROR_ALLOCATOR_FAILED.
+ */
 typedef warp_status (*warp_allocator_get_statistics_callback)(void *user,
                                                               warp_allocator_statistics *out);
 
 /**
  * Notes that work on request's stream uses the block, so that its next use comes after that. For stream-ordered allocators;
- * without it the library waits for other streams before it deallocates.
+ * without it, and for a block for which it returns anything but WARP_SUCCESS, the library waits for other streams before it
+ * deallocates.
  */
 typedef warp_status (*warp_allocator_record_stream_callback)(void *user,
                                                              void *ptr,
@@ -1946,12 +1960,17 @@ warp_status warp_allocator_deallocate(warp_allocator *allocator,
  * Allocator adaptors
  *
  * Allocators that stand on another one, the upstream, and add something: a limit, an account, a list of what is out, a log, a way
- * out of failures, an alignment, a second source, hints for managed memory. Each is an allocator like any other: it is installed, named or asked directly,
- * and can be the upstream of the next, in any order: up to 16 on top of each other, and 64 that one request may meet. It makes the
- * kind of memory that its upstream makes, and serves captures if that does.
+ * out of failures, an alignment, a second source, hints for managed memory. Each is an allocator like any other: it is
+ * installed, named or asked directly, and can be the upstream of the next, in any order: up to 16 on top of each other, and 64
+ * that one request may meet. It makes the kind of memory that its upstream makes, and serves captures if that does.
  *
- * An adaptor keeps its upstream alive: the caller may release its own reference at once. Blocks that others have of the upstream
- * are not the adaptor's; only what goes through it is counted, limited and listed.
+ * An adaptor keeps its upstream alive: the caller may release its own reference at once. Keep the handle of what is to be asked
+ * later, as limits, statistics, tracking and logs are: each function here wants the handle of its own sort, and not that of an
+ * adaptor above it. Blocks that others have of the upstream are not the adaptor's; only what goes through it is counted, limited
+ * and listed, of all devices together. For an account of each GPU make one for each.
+ *
+ * A block that was freed and that streams or graphs still use is out until the upstream has it back; so wait for its device
+ * (warp_device_synchronize()) before a look at what is left. After the last warp_shutdown() there is nothing to ask any more.
  *
  * An allocation that is out of memory is asked for once more after the allocator was trimmed (WARP_ALLOC_REQUEST_RETRY), and an
  * adaptor sees both requests.
@@ -1989,7 +2008,10 @@ typedef struct warp_tracked_block {
     uint32_t caller_count;
     /** 0. */
     uint32_t reserved;
-    /** Return addresses of the calls that it came from, the innermost first, without those of the library. */
+    /**
+     * Return addresses of the calls that it came from, the innermost first, without those of the library. dladdr() tells the
+     * file and the function of one; so does the report.
+     */
     void *callers[16];
 } warp_tracked_block;
 
@@ -2077,7 +2099,8 @@ warp_status warp_allocator_create_tracking(warp_allocator *upstream, uint32_t fl
 
 /**
  * Writes which blocks are out, by their tags: the tags with most bytes first, and of each the 16 largest blocks, with their callers
- * if backtraces were asked for.
+ * if backtraces were asked for: the function where it is exported (a program's own are with -rdynamic), and the place in the file,
+ * for `addr2line -f -e FILE PLACE`.
  *
  * @param allocator  a tracking adaptor.
  * @param buffer  receives the text, UTF-8 and terminated, cut when it does not fit; may be NULL with capacity 0.

@@ -1,12 +1,17 @@
 //! # Allocator adaptors
 //!
 //! Allocators that stand on another one, the upstream, and add something: a limit, an account, a list of what is out, a log, a way
-//! out of failures, an alignment, a second source, hints for managed memory. Each is an allocator like any other: it is installed, named or asked directly,
-//! and can be the upstream of the next, in any order: up to 16 on top of each other, and 64 that one request may meet. It makes the
-//! kind of memory that its upstream makes, and serves captures if that does.
+//! out of failures, an alignment, a second source, hints for managed memory. Each is an allocator like any other: it is
+//! installed, named or asked directly, and can be the upstream of the next, in any order: up to 16 on top of each other, and 64
+//! that one request may meet. It makes the kind of memory that its upstream makes, and serves captures if that does.
 //!
-//! An adaptor keeps its upstream alive: the caller may release its own reference at once. Blocks that others have of the upstream
-//! are not the adaptor's; only what goes through it is counted, limited and listed.
+//! An adaptor keeps its upstream alive: the caller may release its own reference at once. Keep the handle of what is to be asked
+//! later, as limits, statistics, tracking and logs are: each function here wants the handle of its own sort, and not that of an
+//! adaptor above it. Blocks that others have of the upstream are not the adaptor's; only what goes through it is counted, limited
+//! and listed, of all devices together. For an account of each GPU make one for each.
+//!
+//! A block that was freed and that streams or graphs still use is out until the upstream has it back; so wait for its device
+//! (warp_device_synchronize()) before a look at what is left. After the last warp_shutdown() there is nothing to ask any more.
 //!
 //! An allocation that is out of memory is asked for once more after the allocator was trimmed (WARP_ALLOC_REQUEST_RETRY), and an
 //! adaptor sees both requests.
@@ -64,7 +69,8 @@ pub struct warp_tracked_block {
     pub caller_count: u32,
     /// 0.
     pub reserved: u32,
-    /// Return addresses of the calls that it came from, the innermost first, without those of the library.
+    /// Return addresses of the calls that it came from, the innermost first, without those of the library. dladdr() tells the
+    /// file and the function of one; so does the report.
     pub callers: [*mut c_void; 16],
 }
 
@@ -226,7 +232,8 @@ pub unsafe extern "C" fn warp_allocator_create_tracking(
 }
 
 /// Writes which blocks are out, by their tags: the tags with most bytes first, and of each the 16 largest blocks, with their callers
-/// if backtraces were asked for.
+/// if backtraces were asked for: the function where it is exported (a program's own are with -rdynamic), and the place in the file,
+/// for `addr2line -f -e FILE PLACE`.
 ///
 /// @param allocator  a tracking adaptor.
 /// @param buffer  receives the text, UTF-8 and terminated, cut when it does not fit; may be NULL with capacity 0.

@@ -155,9 +155,10 @@ pub const WARP_ALLOCATOR_HOST_MEMORY: u32 = 4;
 ///
 /// @param user  as given to warp_allocator_create().
 /// @param request  what is asked.
-/// @param out  where the address goes; NULL before the call.
+/// @param out  where the address goes; NULL before the call. Not looked at after a failure: what was got until then stays the
+///     callback's.
 /// @return WARP_SUCCESS; WARP_ERROR_OUT_OF_MEMORY to be trimmed and asked once more; any other number is a failure. NULL is a
-///     failure whatever is returned.
+///     failure whatever is returned. Return the status of a call of the library that failed inside, and its message is told too.
 pub type warp_allocator_allocate_callback = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
@@ -166,7 +167,13 @@ pub type warp_allocator_allocate_callback = Option<
     ) -> warp_status,
 >;
 
-/// Takes memory back. It is not given a second time, whatever is returned; a failure is told to whoever frees, and counted.
+/// Takes memory back.
+///
+/// @param user  as given to warp_allocator_create().
+/// @param ptr  what allocate gave, also where that was refused, as for its alignment.
+/// @param request  as it was in the allocation, but for flags and the stream.
+/// @return WARP_SUCCESS. It is not given a second time, whatever is returned; a failure is told to whoever frees, or where that
+///     was long ago to the log callback, and counted (`failed_deallocations` of warp_allocator_info).
 pub type warp_allocator_deallocate_callback = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
@@ -178,10 +185,13 @@ pub type warp_allocator_deallocate_callback = Option<
 /// The last call, when no block of the allocator lives and nothing refers to it.
 pub type warp_allocator_destroy_callback = Option<unsafe extern "C" fn(user: *mut c_void)>;
 
-/// Gives unused memory back to where it came from.
+/// Gives unused memory back to where it came from. The allocation is made once more whatever becomes of it.
 ///
-/// @param request  the allocation that is out of memory; its size 0 asks for all there is.
+/// @param user  as given to warp_allocator_create().
+/// @param request  the allocation that is out of memory; its size 0 asks for all there is. Never NULL.
 /// @param out_freed  how many bytes were given back; 0 before the call.
+/// @return WARP_SUCCESS, also when there was nothing. A failure is a message to the log callback, or that of
+///     warp_allocator_trim().
 pub type warp_allocator_trim_callback = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
@@ -190,12 +200,14 @@ pub type warp_allocator_trim_callback = Option<
     ) -> warp_status,
 >;
 
-/// Fills in the allocator's own account; struct_size is set, all else 0 before the call.
+/// Fills in the allocator's own account; struct_size is set, all else 0 before the call. Any status but WARP_SUCCESS is that of
+/// warp_allocator_get_statistics(), as WARP_ERROR_ALLOCATOR_FAILED.
 pub type warp_allocator_get_statistics_callback =
     Option<unsafe extern "C" fn(user: *mut c_void, out: *mut warp_allocator_statistics) -> warp_status>;
 
 /// Notes that work on request's stream uses the block, so that its next use comes after that. For stream-ordered allocators;
-/// without it the library waits for other streams before it deallocates.
+/// without it, and for a block for which it returns anything but WARP_SUCCESS, the library waits for other streams before it
+/// deallocates.
 pub type warp_allocator_record_stream_callback = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
