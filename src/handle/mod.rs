@@ -161,6 +161,12 @@ pub fn invalid(tag: Tag, handle: Handle) -> crate::error::Error {
     let name = tag.name();
     let message = if handle == 0 {
         format!("the {name} handle is NULL")
+    } else if handle as u32 as u64 == handle || handle as i32 as u64 == handle {
+        // What remains of a handle there says nothing of its type.
+        format!(
+            "{handle:#x} is not {} handle of this library: handles have 64 bits, and this has 32; a language that calls C by itself has to be told so",
+            tag.a_name()
+        )
     } else {
         match Tag::of(unmix(salt(), handle) >> TAG_SHIFT) {
             Some(actual) if actual == tag => {

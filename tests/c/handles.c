@@ -347,6 +347,13 @@ PROCESS_TEST(whatever_is_no_handle_is_refused)
     check_no_stream(released, gpu, block);
     CHECK_STR_CONTAINS(warp_error_get_message(), "stale");
     check_no_device((warp_device *)released);
+    /* As an FFI passes one that was not told of its size. */
+    check_no_device((warp_device *)((uintptr_t)gpu & UINT32_MAX));
+    CHECK_STR_CONTAINS(warp_error_get_message(), "is not a device handle of this library: handles have 64 bits");
+    check_no_device((warp_device *)((uintptr_t)gpu | ~(uintptr_t)INT32_MAX));
+    CHECK_STR_CONTAINS(warp_error_get_message(), "handles have 64 bits, and this has 32");
+    check_no_device((warp_device *)((uintptr_t)1 << 32));
+    CHECK(strstr(warp_error_get_message(), "64 bits") == NULL);
     CHECK_STATUS(warp_stream_get_info(NULL, &(warp_stream_info){.struct_size = sizeof(warp_stream_info)}),
                  WARP_ERROR_INVALID_HANDLE);
     /* Nothing was harmed. */
