@@ -52,7 +52,11 @@ pub fn replay(log: &Log, wish: &Wish) -> Answer<Figures> {
     places.sort_unstable();
     places.dedup();
     for place in &places {
-        stage.devices.insert(*place, face::device(*place)?);
+        let device = face::device(*place).map_err(|error| match place {
+            0.. => format!("{error}; --device names another GPU, and --allocator host needs none"),
+            _ => error,
+        })?;
+        stage.devices.insert(*place, device);
     }
     let shared = match kind {
         Some(kind) => Some(stacked(face::builtin(kind)?, wish)?),

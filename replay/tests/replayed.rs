@@ -338,6 +338,7 @@ fn bad_files_and_arguments_are_refused() {
         (&["--log", &good, &good], 2, "the log that is replayed".into()),
         (&["--log", "/nonexistent/out.log", &good], 1, "/nonexistent/out.log".into()),
         (&[&elsewhere], 1, "cuda:7".into()),
+        (&[&elsewhere], 1, "; --device names another GPU, and --allocator host needs none".into()),
         (&["--device", "0", "--allocator", "host", &good], 2, "--device names a GPU".into()),
         (&["--allocator", "slab", &good], 2, "there is no allocator \"slab\"".into()),
         (&["--device", "-1", &good], 2, "--help".into()),
