@@ -112,7 +112,7 @@ pub fn emit(level: Level, message: String) {
     let sink = SINK.read_recursive();
     let Some(sink) = sink.as_ref() else { return };
     INSIDE.set(true);
-    crate::boundary::call_out("the log callback", || {
+    crate::boundary::call_out("the log callback", None, || {
         // SAFETY: registered as valid with this `user` until unregistered, which waits for this call; the
         // message lasts for the call.
         unsafe { (sink.callback)(sink.user, level as i32, message.as_ptr()) }

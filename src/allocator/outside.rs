@@ -152,14 +152,14 @@ impl Outside {
             kind: self.kind,
         };
         let _inside = Inside::enter(me);
-        Ok(Some(call_out(what, || call(&told))))
+        Ok(Some(call_out(what, Some(&self.name), || call(&told))))
     }
 
     /// Calls back about nothing in particular. `None` when it was stopped.
     pub fn call_plainly<R>(&self, what: &str, call: impl FnOnce() -> R) -> Result<Option<R>> {
         let Some(me) = self.enter(what)? else { return Ok(None) };
         let _inside = Inside::enter(me);
-        Ok(Some(call_out(what, call)))
+        Ok(Some(call_out(what, Some(&self.name), call)))
     }
 
     #[cold]
@@ -183,6 +183,6 @@ impl Outside {
             return;
         }
         let _inside = Inside::enter(thread::mine());
-        call_out("the destroy callback", destroy);
+        call_out("the destroy callback", Some(&self.name), destroy);
     }
 }

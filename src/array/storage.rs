@@ -151,7 +151,7 @@ impl Storage {
         let current = driver
             .filter(|_| self.device.is_cuda() && !self.device.is_lost())
             .and_then(|driver| self.device.enter(driver).ok());
-        call_out("the deleter of a wrapped array", || deleter(self.capacity));
+        call_out("the deleter of a wrapped array", None, || deleter(self.capacity));
         drop(current);
         // A deleter may have made another context current, and the guard knows only of its own change.
         if let (Some(driver), Some(before)) = (driver, before) {
