@@ -1840,10 +1840,11 @@ warp_status warp_allocator_release(warp_allocator *allocator);
 warp_status warp_allocator_stop(warp_allocator *allocator);
 
 /**
- * The built-in allocator of a kind, to name it, install it or build on it.
+ * A built-in allocator, to name it, install it or build on it.
  *
  * @param kind  WARP_MEMORY_HOST or _PINNED for the CPU, _CUDA_DEVICE, _CUDA_MEMPOOL or _CUDA_MANAGED for every GPU that has such
- *     memory.
+ *     memory; WARP_MEMORY_UNKNOWN for what each GPU has switched on: its pool, or plain device memory where pools are off or not
+ *     there.
  * @param out  the allocator: the same each time, good as long as the process lives, with nothing to release.
  * @return WARP_ERROR_INVALID_ARGUMENT for no kind. Also without a GPU.
  */

@@ -17,8 +17,14 @@ use std::any::Any;
 /// What the built-in allocators gave directly, and have not got back.
 pub static RESERVES: Ledger = Ledger::new();
 
-/// A built-in allocator as one of many.
+/// A built-in allocator as one of many; of the unknown kind what each GPU has switched on.
 struct Builtin(Kind);
+
+impl Builtin {
+    fn made(&self) -> Option<Kind> {
+        Some(self.0).filter(|kind| *kind != Kind::Unknown)
+    }
+}
 
 impl Source for Builtin {
     fn sort(&self) -> &'static str {
@@ -28,10 +34,11 @@ impl Source for Builtin {
     fn traits(&self) -> Traits {
         Traits {
             host: self.0.is_host(),
-            captures: self.0 == Kind::CudaMempool,
+            // Where it is plain memory by then, the request is refused then.
+            captures: matches!(self.0, Kind::CudaMempool | Kind::Unknown),
             // Frees go where the streams that used the memory are done.
             ordered: true,
-            kind: Some(self.0),
+            kind: self.made(),
         }
     }
 
@@ -46,7 +53,7 @@ impl Source for Builtin {
     fn deallocate(&self, address: u64, request: &allocator::Request<'_>) -> Result<()> {
         let options = FreeOptions {
             size: Some(request.size),
-            kind: Some(self.0),
+            kind: self.made(),
             stream: request.stream,
             is_lost: request.flags & flags::DEVICE_LOST != 0,
             ..FreeOptions::default()
@@ -113,7 +120,8 @@ pub fn builtin_allocator(kind: Kind) -> Result<Handle> {
     let mut handles = HANDLES.write();
     let handle = &mut handles[kind as usize];
     if *handle == 0 {
-        let name = std::ffi::CString::new(kind.name()).unwrap_or_default();
+        let name = if kind == Kind::Unknown { "default" } else { kind.name() };
+        let name = std::ffi::CString::new(name).unwrap_or_default();
         *handle = allocator::create(Box::new(Builtin(kind)), Some(&name))?;
     }
     Ok(*handle)
@@ -143,7 +151,8 @@ pub fn deallocate_directly(handle: Handle, address: u64, options: &FreeOptions<'
     if address == 0 {
         return Ok(());
     }
-    let options = FreeOptions { kind: from.builtin(), ..*options };
+    let kind = from.builtin().filter(|kind| *kind != Kind::Unknown);
+    let options = FreeOptions { kind, ..*options };
     let freed = match from.builtin() {
         Some(_) => free::free_in(&RESERVES, address, &options),
         None => match from.book_if_any() {

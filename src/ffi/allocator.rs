@@ -37,10 +37,10 @@ use super::ipc::warp_ipc_memory;
 use super::memory::{kind_of, warp_memory_kind};
 use super::status::warp_status;
 use super::stream::{given, warp_stream};
-use crate::alloc::{self, FreeOptions};
+use crate::alloc::{self, FreeOptions, Kind};
 use crate::allocator::{self, Allocator, Custom, Statistics, Traits, flags};
 use crate::device::Device;
-use crate::error::{Result, error, fail};
+use crate::error::{Result, fail};
 use crate::handle::Entered;
 use crate::{runtime, scope};
 use std::ffi::{c_char, c_void};
@@ -407,10 +407,11 @@ pub unsafe extern "C" fn warp_allocator_stop(allocator: *mut warp_allocator) -> 
     })
 }
 
-/// The built-in allocator of a kind, to name it, install it or build on it.
+/// A built-in allocator, to name it, install it or build on it.
 ///
 /// @param kind  WARP_MEMORY_HOST or _PINNED for the CPU, _CUDA_DEVICE, _CUDA_MEMPOOL or _CUDA_MANAGED for every GPU that has such
-///     memory.
+///     memory; WARP_MEMORY_UNKNOWN for what each GPU has switched on: its pool, or plain device memory where pools are off or not
+///     there.
 /// @param out  the allocator: the same each time, good as long as the process lives, with nothing to release.
 /// @return WARP_ERROR_INVALID_ARGUMENT for no kind. Also without a GPU.
 #[unsafe(no_mangle)]
@@ -421,10 +422,7 @@ pub unsafe extern "C" fn warp_allocator_get_builtin(
     guard(|| {
         let out = self::out(out, "out")?;
         runtime::require_live()?;
-        let kind = kind_of(kind)?.ok_or_else(|| {
-            error!(InvalidArgument, "WARP_MEMORY_UNKNOWN has no allocator; name the kind of memory")
-        })?;
-        out.put(opaque(alloc::builtin_allocator(kind)?));
+        out.put(opaque(alloc::builtin_allocator(kind_of(kind)?.unwrap_or(Kind::Unknown))?));
         Ok(())
     })
 }

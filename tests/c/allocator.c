@@ -170,6 +170,47 @@ TEST(references_and_what_is_known)
     CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
 }
 
+/* What each GPU has switched on, as an allocator: below others, installed, and for memory that comes back when that changed. */
+TEST(the_default_allocator_is_what_is_switched_on)
+{
+    warp_allocator *is_default, *limit = NULL;
+    warp_scope *scope = NULL;
+    uint64_t blocks = 9;
+    void *ptr, *plain;
+    size_t d;
+    REQUIRE(start());
+    is_default = builtin(WARP_MEMORY_UNKNOWN);
+    CHECK_EQ_STR(allocator_info(is_default).name, "default");
+    CHECK_EQ_I64(allocator_info(is_default).kind, WARP_MEMORY_UNKNOWN);
+    CHECK_STATUS(warp_allocator_create_limit(is_default, 8192, &limit), WARP_SUCCESS);
+    CHECK_STATUS(warp_allocator_set_for_all(limit), WARP_SUCCESS);
+    for (d = 0; d < gpu_count(); ++d) {
+        warp_device *device = gpu((int)d);
+        const int has_pools = info_of(device).is_mempool_supported;
+        warp_alloc_request request = {.struct_size = sizeof request, .size = 4096, .device = device};
+        CHECK_STATUS(warp_alloc(device, 4096, &ptr), WARP_SUCCESS);
+        CHECK_EQ_I64(pointer_info(ptr).kind, has_pools ? WARP_MEMORY_CUDA_MEMPOOL : WARP_MEMORY_CUDA_DEVICE);
+        CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
+        CHECK_STATUS(warp_allocator_allocate(is_default, &request, &ptr), WARP_SUCCESS);
+        CHECK_STATUS(warp_scope_begin_mempool(device, 0, &scope), WARP_SUCCESS);
+        CHECK_STATUS(warp_alloc(device, 4096, &plain), WARP_SUCCESS);
+        CHECK_EQ_I64(pointer_info(plain).kind, WARP_MEMORY_CUDA_DEVICE);
+        CHECK_STATUS(warp_allocator_deallocate(is_default, ptr, &request), WARP_SUCCESS);
+        CHECK_STATUS(warp_scope_end(scope), WARP_SUCCESS);
+        CHECK_STATUS(warp_free(plain), WARP_SUCCESS);
+    }
+    CHECK_STATUS(warp_allocator_set_for_all(NULL), WARP_SUCCESS);
+    CHECK_STATUS(warp_allocator_release(limit), WARP_SUCCESS);
+    CHECK_STATUS(warp_allocator_measure(is_default, &blocks, NULL), WARP_SUCCESS);
+    CHECK_EQ_U64(blocks, 0);
+    {
+        warp_alloc_options options = {.struct_size = sizeof options, .allocator = is_default};
+        CHECK_STATUS(warp_alloc_with(cpu(), 64, &options, &ptr), WARP_ERROR_INVALID_ARGUMENT);
+    }
+    CHECK_NOTHING_LEFT();
+    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+}
+
 TEST(built_in_allocators)
 {
     static const warp_memory_kind kinds[] = {WARP_MEMORY_HOST, WARP_MEMORY_PINNED, WARP_MEMORY_CUDA_DEVICE, WARP_MEMORY_CUDA_MEMPOOL,
@@ -177,9 +218,8 @@ TEST(built_in_allocators)
     warp_allocator *allocator = (warp_allocator *)(uintptr_t)1, *again = NULL;
     size_t i;
     REQUIRE(start());
-    CHECK_STATUS(warp_allocator_get_builtin(WARP_MEMORY_UNKNOWN, &allocator), WARP_ERROR_INVALID_ARGUMENT);
-    CHECK_EQ_PTR(allocator, NULL);
     CHECK_STATUS(warp_allocator_get_builtin(6, &allocator), WARP_ERROR_INVALID_ARGUMENT);
+    CHECK_EQ_PTR(allocator, NULL);
     CHECK_STATUS(warp_allocator_get_builtin(WARP_MEMORY_HOST, NULL), WARP_ERROR_INVALID_ARGUMENT);
     for (i = 0; i < sizeof kinds / sizeof *kinds; ++i) {
         warp_device *of = kinds[i] <= WARP_MEMORY_PINNED ? cpu() : gpu(0);
