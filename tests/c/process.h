@@ -17,6 +17,7 @@
 
 #include "check.h"
 
+#include <dlfcn.h>
 #include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -55,6 +56,17 @@ __attribute__((unused)) static int process_wait(pid_t child)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/* Has the simulated driver in the process before it forks: valgrind reads a library's debug information when it is loaded, which
+ * takes longer than most tests. It is not started by that. */
+__attribute__((unused)) static void process_load_driver(void)
+{
+    static int loaded;
+    const char *path = getenv("WARPMEM_LIBCUDA");
+    if (!loaded && path != NULL && check_under("valgrind"))
+        (void)dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    loaded = 1;
+}
+
 __attribute__((unused)) static void process_run(void (*body)(void))
 {
     char said[512];
@@ -63,6 +75,7 @@ __attribute__((unused)) static void process_run(void (*body)(void))
     pid_t child;
     FILE *errors = process_errors();
     REQUIRE(errors != NULL);
+    process_load_driver();
     fflush(stdout);
     rewind(errors);
     REQUIRE(ftruncate(fileno(errors), 0) == 0);
