@@ -110,10 +110,11 @@ impl Allocator {
         self.failed_deallocations.load(Ordering::Relaxed)
     }
 
-    /// Whether it was made by the process that this one was forked from, whose threads may hold its locks.
+    /// Whether it was made by the process that this one was forked from, whose threads may hold its locks. A built-in one has none,
+    /// and serves host memory in a child as well.
     #[inline]
     pub fn is_of_parent(&self) -> bool {
-        runtime::is_forked() && self.process != std::process::id()
+        !self.is_for_good && runtime::is_forked() && self.process != std::process::id()
     }
 
     /// The kind of the built-in allocator that it is.
