@@ -123,9 +123,13 @@ impl Allocator {
         if self.is_for_good { self.source.builtin() } else { None }
     }
 
-    /// What was handed out directly and not taken back.
-    pub fn book(&self) -> &Ledger {
-        self.book.get_or_init(|| Box::new(Ledger::new()))
+    /// What was handed out directly and not taken back. An error in a child of its process, where a thread that is gone may have
+    /// been making it.
+    pub fn book(&self) -> Result<&Ledger> {
+        if self.is_of_parent() {
+            return Err(self.forked());
+        }
+        Ok(self.book.get_or_init(|| Box::new(Ledger::new())))
     }
 
     /// As `book`, if anything ever was.
@@ -344,6 +348,11 @@ pub unsafe fn mend_in_child() {
     // SAFETY: the caller's promise.
     unsafe {
         ALLOCATORS.mend_in_child();
+        ALLOCATORS.each_in_child(|allocator| {
+            if let Some(book) = allocator.book_if_any() {
+                book.after_fork_in_child();
+            }
+        });
         install::mend_in_child();
         logging::mend_in_child();
     }

@@ -157,6 +157,22 @@ impl<T: Object> Registry<T> {
         unsafe { self.distrusted.replace(self.free.get(), SegQueue::new()) };
     }
 
+    /// After a fork, in the child: all objects that somebody holds, closed or not. One that a thread of the parent was taking apart
+    /// is not among them.
+    ///
+    /// # Safety
+    /// As `mend_in_child`.
+    pub unsafe fn each_in_child(&self, mut visit: impl FnMut(&T)) {
+        for index in 0..self.next.load(Ordering::Acquire) {
+            if let Some(slot) = self.slot(index)
+                && slot.state.load(Ordering::Acquire) & HOLDS_MASK != 0
+            {
+                // SAFETY: a hold keeps the value in place, and nobody is here to give it back.
+                visit(unsafe { (*slot.value.get()).assume_init_ref() });
+            }
+        }
+    }
+
     #[inline(always)]
     fn place(index: u32) -> (usize, u32) {
         let k = (index / FIRST_CHUNK + 1).ilog2();

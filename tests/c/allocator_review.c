@@ -36,4 +36,62 @@ PROCESS_TEST(a_child_builds_on_the_built_in_allocator_of_host_memory)
     CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
 }
 
+static int stop_working;
+
+struct direct {
+    warp_allocator *allocator;
+    void *kept;
+};
+
+static void *work_directly(void *of)
+{
+    struct direct *direct = of;
+    void *held[64];
+    size_t i;
+    while (!__atomic_load_n(&stop_working, __ATOMIC_RELAXED)) {
+        for (i = 0; i < 64; ++i)
+            held[i] = take(direct->allocator, cpu(), 64);
+        for (i = 0; i < 64; ++i)
+            give(direct->allocator, held[i]);
+    }
+    return NULL;
+}
+
+static void use_the_parents(void *argument)
+{
+    struct direct *direct = argument;
+    uint64_t blocks = 0;
+    void *none = (void *)1;
+    CHECK_STATUS(warp_allocator_measure(direct->allocator, &blocks, NULL), WARP_SUCCESS);
+    CHECK(blocks >= 1 && blocks <= 1 + 4 * 64);
+    CHECK_STATUS(try_take(direct->allocator, cpu(), 64, &none), WARP_ERROR_FORKED);
+    CHECK_EQ_PTR(none, NULL);
+    /* Only forgotten. */
+    CHECK_STATUS(warp_allocator_deallocate(direct->allocator, direct->kept, NULL), WARP_SUCCESS);
+    CHECK_STATUS(warp_allocator_deallocate(direct->allocator, direct->kept, NULL), WARP_ERROR_DOUBLE_FREE);
+    release(direct->allocator);
+}
+
+PROCESS_TEST(a_child_finds_its_parents_books_unlocked)
+{
+    struct below below;
+    struct direct direct;
+    pthread_t threads[4];
+    int i;
+    CHECK(start());
+    direct.allocator = make_below(&below);
+    direct.kept = take(direct.allocator, cpu(), 64);
+    for (i = 0; i < 4; ++i)
+        REQUIRE(pthread_create(&threads[i], NULL, work_directly, &direct) == 0);
+    for (i = 0; i < 200; ++i)
+        in_child(use_the_parents, &direct, 10);
+    __atomic_store_n(&stop_working, 1, __ATOMIC_RELAXED);
+    for (i = 0; i < 4; ++i)
+        pthread_join(threads[i], NULL);
+    give(direct.allocator, direct.kept);
+    release(direct.allocator);
+    CHECK_EQ_U64(below.out, 0);
+    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+}
+
 CHECK_MAIN()
