@@ -375,6 +375,7 @@ pub fn after_fork_in_child() {
             inside.store(0, Ordering::Release);
         }
         record.taken.store(0, Ordering::Relaxed);
+        record.set_callbacks(0);
         record.ending.store(0, Ordering::Relaxed);
         record.taken_by_thread.store(false, Ordering::Release);
     }

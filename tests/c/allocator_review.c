@@ -94,4 +94,78 @@ PROCESS_TEST(a_child_finds_its_parents_books_unlocked)
     CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
 }
 
+/* How deep the callback has come, of which there are no more than ten in each other. */
+static int depth, deepest, is_inside;
+
+struct asking {
+    warp_allocator *allocator;
+    int is_held; /* in its first callback, until this is cleared */
+};
+
+static warp_status asks_itself(void *user, const warp_alloc_request *request, void **out)
+{
+    struct asking *asking = user;
+    warp_status status;
+    if (++depth > deepest)
+        deepest = depth;
+    __atomic_store_n(&is_inside, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&asking->is_held, __ATOMIC_SEQ_CST))
+        usleep(100);
+    status = warp_allocator_allocate(asking->allocator, request, out);
+    --depth;
+    return status;
+}
+
+static warp_status keep_nothing(void *user, void *ptr, const warp_alloc_request *request)
+{
+    (void)user, (void)ptr, (void)request;
+    return WARP_SUCCESS;
+}
+
+static void make_asking(struct asking *asking)
+{
+    warp_allocator_vtable vtable = {.struct_size = sizeof vtable, .flags = WARP_ALLOCATOR_HOST_MEMORY};
+    vtable.allocate = asks_itself;
+    vtable.deallocate = keep_nothing;
+    CHECK_STATUS(warp_allocator_create(&vtable, asking, &asking->allocator), WARP_SUCCESS);
+}
+
+static void *ask_it(void *of)
+{
+    struct asking *asking = of;
+    void *none = NULL;
+    CHECK_STATUS(try_take(asking->allocator, cpu(), 64, &none), WARP_ERROR_ALLOCATOR_FAILED);
+    return NULL;
+}
+
+static void go_as_deep(void *unused)
+{
+    struct asking own = {0};
+    pthread_t thread;
+    (void)unused;
+    depth = deepest = 0;
+    make_asking(&own);
+    REQUIRE(pthread_create(&thread, NULL, ask_it, &own) == 0);
+    pthread_join(thread, NULL);
+    CHECK_EQ_I64(deepest, 10);
+    release(own.allocator);
+}
+
+PROCESS_TEST(a_childs_thread_is_not_in_the_callbacks_of_its_parents)
+{
+    struct asking asking = {.is_held = 1};
+    pthread_t thread;
+    CHECK(start());
+    make_asking(&asking);
+    REQUIRE(pthread_create(&thread, NULL, ask_it, &asking) == 0);
+    while (!__atomic_load_n(&is_inside, __ATOMIC_SEQ_CST))
+        usleep(100);
+    in_child(go_as_deep, NULL, 30);
+    __atomic_store_n(&asking.is_held, 0, __ATOMIC_SEQ_CST);
+    pthread_join(thread, NULL);
+    CHECK_EQ_I64(deepest, 10);
+    release(asking.allocator);
+    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+}
+
 CHECK_MAIN()
