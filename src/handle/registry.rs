@@ -302,7 +302,8 @@ impl<T: Object> Registry<T> {
     }
 
     /// Comes back when no call of another thread is inside of the object that the caller holds; at once when the asking thread is
-    /// inside, since two of those would wait for each other. To be asked when calls that enter from now on leave it alone.
+    /// inside, since two of those would wait for each other. In the middle of a callback, threads that wait so in theirs are left
+    /// out, for the same reason. To be asked when calls that enter from now on leave it alone.
     ///
     /// # Safety
     /// The caller has a hold on `held`.
@@ -312,6 +313,7 @@ impl<T: Object> Registry<T> {
         if me.is_inside(slot.address()) {
             return;
         }
+        let _awaiting = (me.callbacks() != 0).then(|| me.await_callbacks());
         while thread::anyone_else_inside(me, slot.address()) {
             std::thread::sleep(std::time::Duration::from_micros(20));
         }

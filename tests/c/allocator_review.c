@@ -168,4 +168,51 @@ PROCESS_TEST(a_childs_thread_is_not_in_the_callbacks_of_its_parents)
     CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
 }
 
+/* ---- stops -------------------------------------------------------------------------------------------------------- */
+
+static pthread_barrier_t both;
+
+struct stopping {
+    warp_allocator *allocator, *other;
+};
+
+static warp_status stops_the_other(void *user, const warp_alloc_request *request, void **out)
+{
+    (void)request, (void)out;
+    pthread_barrier_wait(&both);
+    CHECK_STATUS(warp_allocator_stop(((struct stopping *)user)->other), WARP_SUCCESS);
+    return WARP_ERROR_INVALID_ARGUMENT;
+}
+
+static void *ask_one(void *of)
+{
+    void *none = NULL;
+    CHECK_STATUS(try_take(((struct stopping *)of)->allocator, cpu(), 64, &none), WARP_ERROR_ALLOCATOR_FAILED);
+    return NULL;
+}
+
+PROCESS_TEST(two_callbacks_that_stop_each_others_allocators_do_not_wait_for_each_other)
+{
+    warp_allocator_vtable vtable = {.struct_size = sizeof vtable, .flags = WARP_ALLOCATOR_HOST_MEMORY};
+    struct stopping stopping[2];
+    pthread_t threads[2];
+    int i;
+    CHECK(start());
+    alarm(30);
+    vtable.allocate = stops_the_other;
+    vtable.deallocate = keep_nothing;
+    for (i = 0; i < 2; ++i)
+        CHECK_STATUS(warp_allocator_create(&vtable, &stopping[i], &stopping[i].allocator), WARP_SUCCESS);
+    pthread_barrier_init(&both, NULL, 2);
+    for (i = 0; i < 2; ++i) {
+        stopping[i].other = stopping[!i].allocator;
+        REQUIRE(pthread_create(&threads[i], NULL, ask_one, &stopping[i]) == 0);
+    }
+    for (i = 0; i < 2; ++i)
+        pthread_join(threads[i], NULL);
+    for (i = 0; i < 2; ++i)
+        release(stopping[i].allocator);
+    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+}
+
 CHECK_MAIN()
