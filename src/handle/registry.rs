@@ -281,6 +281,26 @@ impl<T: Object> Registry<T> {
         }
     }
 
+    /// As `enter`, also of an object that was closed since a call of this thread has entered it: it is whole until that call has
+    /// left.
+    pub fn enter_again(&'static self, handle: Handle) -> Result<Entered<T>> {
+        let thread = thread::mine();
+        self.enter_as(thread, handle).or_else(|stale| self.enter_ending(thread, handle).ok_or(stale))
+    }
+
+    #[cold]
+    fn enter_ending(&'static self, thread: &'static thread::Record, handle: Handle) -> Option<Entered<T>> {
+        let (index, generation) = decode(T::TAG, handle)?;
+        let slot = self.slot(index)?;
+        let is_whole =
+            is_due(slot.state.load(Ordering::Acquire), generation) && thread.is_inside(slot.address());
+        if !is_whole {
+            return None;
+        }
+        // It stays so, since who would retire it sees this thread inside.
+        Some(Entered { slot, place: Place::take(thread, slot.address())?, local: PhantomData })
+    }
+
     /// Enters an object that the caller holds; `None` once it is closed.
     #[inline]
     pub fn enter_held(&'static self, thread: &'static thread::Record, held: u32) -> Option<Entered<T>> {

@@ -559,6 +559,11 @@ pub fn enter(handle: Handle) -> Result<Entered<Stream>> {
     STREAMS.enter(handle)
 }
 
+/// As `enter`, also of a stream that was released since a call of this thread has entered it.
+pub fn enter_again(handle: Handle) -> Result<Entered<Stream>> {
+    STREAMS.enter_again(handle)
+}
+
 /// The stream that a block holds; `None` once it was released.
 #[inline]
 pub fn enter_held(thread: &'static thread::Record, held: u32) -> Option<Entered<Stream>> {

@@ -215,4 +215,105 @@ PROCESS_TEST(two_callbacks_that_stop_each_others_allocators_do_not_wait_for_each
     CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
 }
 
+/* ---- streams that are released meanwhile --------------------------------------------------------------------------- */
+
+struct passing {
+    warp_allocator *below;
+    uint64_t offset;
+    /* The stream that the other thread is to release in the middle of the callback; NULL for none. */
+    warp_stream *released;
+    int is_inside;
+};
+
+static void wait_for_the_release(struct passing *passing)
+{
+    warp_stream_info info = {.struct_size = sizeof info};
+    __atomic_store_n(&passing->is_inside, 1, __ATOMIC_SEQ_CST);
+    while (warp_stream_get_info(passing->released, &info) == WARP_SUCCESS)
+        usleep(100);
+}
+
+static warp_status pass_allocation(void *user, const warp_alloc_request *request, void **out)
+{
+    struct passing *passing = user;
+    warp_alloc_request below = *request;
+    void *ptr = NULL;
+    warp_status status;
+    below.size += passing->offset;
+    if (passing->released != NULL)
+        wait_for_the_release(passing);
+    status = warp_allocator_allocate(passing->below, &below, &ptr);
+    *out = ptr == NULL ? NULL : (char *)ptr + passing->offset;
+    return status;
+}
+
+static warp_status pass_deallocation(void *user, void *ptr, const warp_alloc_request *request)
+{
+    struct passing *passing = user;
+    warp_alloc_request below = *request;
+    below.size += passing->offset;
+    if (passing->released != NULL)
+        wait_for_the_release(passing);
+    return warp_allocator_deallocate(passing->below, (char *)ptr - passing->offset, &below);
+}
+
+static warp_allocator *make_passing(struct passing *passing, warp_memory_kind kind)
+{
+    warp_allocator_vtable vtable = {.struct_size = sizeof vtable, .kind = kind, .flags = WARP_ALLOCATOR_STREAM_ORDERED};
+    warp_allocator *allocator = NULL;
+    passing->below = builtin(kind);
+    vtable.allocate = pass_allocation;
+    vtable.deallocate = pass_deallocation;
+    CHECK_STATUS(warp_allocator_create(&vtable, passing, &allocator), WARP_SUCCESS);
+    return allocator;
+}
+
+static void *release_when_inside(void *of)
+{
+    struct passing *passing = of;
+    while (!__atomic_load_n(&passing->is_inside, __ATOMIC_SEQ_CST))
+        usleep(100);
+    CHECK_STATUS(warp_stream_release(passing->released), WARP_SUCCESS);
+    return NULL;
+}
+
+PROCESS_TEST(a_request_is_good_though_its_stream_is_released_meanwhile)
+{
+    struct passing passing = {0};
+    warp_alloc_options options = options_of(WARP_MEMORY_UNKNOWN, NULL);
+    int freeing;
+    CHECK(start());
+    alarm(30);
+    options.allocator = make_passing(&passing, WARP_MEMORY_CUDA_MEMPOOL);
+    for (freeing = 0; freeing < 2; ++freeing) {
+        warp_stream *stream = new_stream(gpu(0), 0);
+        uint64_t blocks = 77;
+        pthread_t other;
+        void *ptr = NULL;
+        options.stream = stream;
+        passing.is_inside = 0;
+        if (freeing)
+            CHECK_STATUS(warp_alloc_with(gpu(0), 1000, &options, &ptr), WARP_SUCCESS);
+        passing.released = stream;
+        REQUIRE(pthread_create(&other, NULL, release_when_inside, &passing) == 0);
+        if (freeing) {
+            CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
+            pthread_join(other, NULL);
+        } else {
+            CHECK_STATUS(warp_alloc_with(gpu(0), 1000, &options, &ptr), WARP_SUCCESS);
+            pthread_join(other, NULL);
+            passing.released = NULL;
+            CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
+        }
+        passing.released = NULL;
+        CHECK_STATUS(warp_allocator_measure(passing.below, &blocks, NULL), WARP_SUCCESS);
+        CHECK_EQ_U64(blocks, 0);
+        /* Outside of the callback it is as stale as any. */
+        CHECK_STATUS(warp_alloc_with(gpu(0), 1000, &options, &ptr), WARP_ERROR_INVALID_HANDLE);
+    }
+    release(options.allocator);
+    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("*"), 0);
+}
+
 CHECK_MAIN()
