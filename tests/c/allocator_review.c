@@ -316,4 +316,37 @@ PROCESS_TEST(a_request_is_good_though_its_stream_is_released_meanwhile)
     CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("*"), 0);
 }
 
+/* ---- memory of graphs ---------------------------------------------------------------------------------------------- */
+
+PROCESS_TEST(a_part_of_a_graphs_memory_is_reached_as_the_whole)
+{
+    uint64_t offset;
+    CHECK(start());
+    CHECK_STATUS(warp_mempool_access_set_enabled(gpu(0), gpu(1), 1), WARP_SUCCESS);
+    for (offset = 0; offset <= 512; offset += 512) {
+        struct passing passing = {.offset = offset};
+        warp_alloc_options options = options_of(WARP_MEMORY_UNKNOWN, new_stream(gpu(0), 0));
+        warp_access_info info = {.struct_size = sizeof info};
+        warp_graph *graph;
+        void *ptr = NULL;
+        options.allocator = make_passing(&passing, WARP_MEMORY_CUDA_MEMPOOL);
+        begin(options.stream);
+        CHECK_STATUS(warp_alloc_with(gpu(0), 1000, &options, &ptr), WARP_SUCCESS);
+        CHECK_STATUS(warp_access_get_pointer_status(gpu(1), ptr, &info), WARP_SUCCESS);
+        CHECK_EQ_I64(info.reason, WARP_ACCESS_REASON_GRAPH_ACCESS);
+        graph = end(options.stream);
+        CHECK_STATUS(warp_access_get_pointer_status(gpu(1), ptr, &info), WARP_SUCCESS);
+        CHECK_EQ_I64(info.reason, WARP_ACCESS_REASON_GRAPH_ACCESS);
+        CHECK_STATUS(warp_graph_launch(graph, options.stream), WARP_SUCCESS);
+        CHECK_STATUS(warp_stream_synchronize(options.stream), WARP_SUCCESS);
+        CHECK_STATUS(warp_access_get_pointer_status(gpu(1), ptr, &info), WARP_SUCCESS);
+        CHECK_EQ_I64(info.reason, WARP_ACCESS_REASON_GRAPH_ACCESS);
+        CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
+        CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
+        CHECK_STATUS(warp_stream_release(options.stream), WARP_SUCCESS);
+        release(options.allocator);
+    }
+    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+}
+
 CHECK_MAIN()
