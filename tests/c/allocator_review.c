@@ -349,4 +349,67 @@ PROCESS_TEST(a_part_of_a_graphs_memory_is_reached_as_the_whole)
     CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
 }
 
+/* ---- blocks on their way back ---------------------------------------------------------------------------------------- */
+
+/* Has room for one block, which is there again when its deallocation is over. */
+struct narrow {
+    warp_allocator *below;
+    int is_out, is_going;
+};
+
+static warp_status narrow_allocate(void *user, const warp_alloc_request *request, void **out)
+{
+    struct narrow *narrow = user;
+    if (__atomic_exchange_n(&narrow->is_out, 1, __ATOMIC_SEQ_CST))
+        return WARP_ERROR_OUT_OF_MEMORY;
+    return warp_allocator_allocate(narrow->below, request, out);
+}
+
+static warp_status narrow_deallocate(void *user, void *ptr, const warp_alloc_request *request)
+{
+    struct narrow *narrow = user;
+    warp_status status;
+    __atomic_store_n(&narrow->is_going, 1, __ATOMIC_SEQ_CST);
+    usleep(200 * 1000);
+    status = warp_allocator_deallocate(narrow->below, ptr, request);
+    __atomic_store_n(&narrow->is_out, 0, __ATOMIC_SEQ_CST);
+    return status;
+}
+
+static void *wait_for_the_gpu(void *unused)
+{
+    (void)unused;
+    CHECK_STATUS(warp_device_synchronize(gpu(0)), WARP_SUCCESS);
+    return NULL;
+}
+
+PROCESS_TEST(a_block_that_another_thread_gives_back_is_waited_for)
+{
+    warp_allocator_vtable vtable = {.struct_size = sizeof vtable, .kind = WARP_MEMORY_CUDA_DEVICE};
+    warp_alloc_options options = options_of(WARP_MEMORY_UNKNOWN, NULL);
+    struct narrow narrow = {0};
+    void *ptr = NULL;
+    pthread_t other;
+    CHECK(start());
+    narrow.below = builtin(WARP_MEMORY_CUDA_DEVICE);
+    vtable.allocate = narrow_allocate;
+    vtable.deallocate = narrow_deallocate;
+    CHECK_STATUS(warp_allocator_create(&vtable, &narrow, &options.allocator), WARP_SUCCESS);
+    options.stream = new_stream(gpu(0), 0);
+    CHECK_STATUS(warp_alloc_with(gpu(0), 64, &options, &ptr), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(warpsim_hold)(native_stream(options.stream)), 0);
+    CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
+    CHECK_EQ_I64(narrow.is_going, 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_release)(native_stream(options.stream)), 0);
+    REQUIRE(pthread_create(&other, NULL, wait_for_the_gpu, NULL) == 0);
+    while (!__atomic_load_n(&narrow.is_going, __ATOMIC_SEQ_CST))
+        usleep(100);
+    CHECK_STATUS(warp_alloc_with(gpu(0), 64, &options, &ptr), WARP_SUCCESS);
+    pthread_join(other, NULL);
+    CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(options.stream), WARP_SUCCESS);
+    release(options.allocator);
+    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+}
+
 CHECK_MAIN()
