@@ -3,10 +3,12 @@
 
 mod current;
 mod events;
+mod on_demand;
 mod work;
 
 pub use current::{current, restore_override, set_current, thread_override};
 pub use events::{give_event, take_event};
+pub use on_demand::OnDemand;
 pub use work::wait_for_work;
 
 use crate::device::{self, Device};
