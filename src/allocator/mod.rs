@@ -293,7 +293,11 @@ pub fn release(handle: Handle) -> Result<()> {
 /// From now on no callback of the allocator is called, nor of those below, and none is running any more but in the middle of which
 /// this is called.
 pub fn stop(handle: Handle) -> Result<()> {
-    stop_held(&hold(handle)?);
+    let allocator = hold(handle).inspect_err(|_| {
+        // Its last callback may be running.
+        ALLOCATORS.wait_for_drop(handle);
+    })?;
+    stop_held(&allocator);
     Ok(())
 }
 

@@ -157,18 +157,20 @@ impl<T: Object> Registry<T> {
         unsafe { self.distrusted.replace(self.free.get(), SegQueue::new()) };
     }
 
-    /// After a fork, in the child: all objects that somebody holds, closed or not. One that a thread of the parent was taking apart
-    /// is not among them.
+    /// After a fork, in the child: all objects that somebody holds, closed or not. One that a thread of the parent was dropping is
+    /// given up with its slot.
     ///
     /// # Safety
     /// As `mend_in_child`.
     pub unsafe fn each_in_child(&self, mut visit: impl FnMut(&T)) {
         for index in 0..self.next.load(Ordering::Acquire) {
-            if let Some(slot) = self.slot(index)
-                && slot.state.load(Ordering::Acquire) & HOLDS_MASK != 0
-            {
+            let Some(slot) = self.slot(index) else { continue };
+            let state = slot.state.load(Ordering::Acquire);
+            if state & HOLDS_MASK != 0 {
                 // SAFETY: a hold keeps the value in place, and nobody is here to give it back.
                 visit(unsafe { (*slot.value.get()).assume_init_ref() });
+            } else if state & RETIRED != 0 {
+                slot.state.store(u64::from(generation_of(state)) << GENERATION_SHIFT, Ordering::Release);
             }
         }
     }
@@ -413,6 +415,20 @@ impl<T: Object> Registry<T> {
         if generation < GENERATION_MAX {
             slot.state.store(u64::from(generation + 1) << GENERATION_SHIFT, Ordering::Release);
             self.free().push(index);
+        } else {
+            slot.state.store(u64::from(generation) << GENERATION_SHIFT, Ordering::Release);
+        }
+    }
+
+    /// Comes back when the value of a handle that is stale is dropped, if another thread is dropping it. At once in the middle of a
+    /// callback, which may be what that thread waits for, or a part of the drop.
+    pub fn wait_for_drop(&'static self, handle: Handle) {
+        let Some((index, generation)) = decode(T::TAG, handle) else { return };
+        let Some(slot) = self.slot(index) else { return };
+        let is_dropped_now =
+            |state| state & RETIRED != 0 && state & HOLDS_MASK == 0 && generation_of(state) == generation;
+        while thread::mine().callbacks() == 0 && is_dropped_now(slot.state.load(Ordering::Acquire)) {
+            std::thread::sleep(std::time::Duration::from_micros(20));
         }
     }
 

@@ -215,6 +215,41 @@ PROCESS_TEST(two_callbacks_that_stop_each_others_allocators_do_not_wait_for_each
     CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
 }
 
+static int is_destroying, is_destroyed;
+
+static void destroy_slowly(void *user)
+{
+    (void)user;
+    __atomic_store_n(&is_destroying, 1, __ATOMIC_SEQ_CST);
+    usleep(100 * 1000);
+    __atomic_store_n(&is_destroyed, 1, __ATOMIC_SEQ_CST);
+}
+
+static void *let_it_go(void *allocator)
+{
+    release(allocator);
+    return NULL;
+}
+
+PROCESS_TEST(a_stop_waits_for_destroy)
+{
+    warp_allocator_vtable vtable = {.struct_size = sizeof vtable, .flags = WARP_ALLOCATOR_HOST_MEMORY};
+    warp_allocator *allocator = NULL;
+    pthread_t other;
+    CHECK(start());
+    vtable.allocate = stops_the_other;
+    vtable.deallocate = keep_nothing;
+    vtable.destroy = destroy_slowly;
+    CHECK_STATUS(warp_allocator_create(&vtable, NULL, &allocator), WARP_SUCCESS);
+    REQUIRE(pthread_create(&other, NULL, let_it_go, allocator) == 0);
+    while (!__atomic_load_n(&is_destroying, __ATOMIC_SEQ_CST))
+        usleep(100);
+    CHECK_STATUS(warp_allocator_stop(allocator), WARP_ERROR_INVALID_HANDLE);
+    CHECK_EQ_I64(__atomic_load_n(&is_destroyed, __ATOMIC_SEQ_CST), 1);
+    pthread_join(other, NULL);
+    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+}
+
 /* ---- streams that are released meanwhile --------------------------------------------------------------------------- */
 
 struct passing {
