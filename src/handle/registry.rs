@@ -375,6 +375,13 @@ impl<T: Object> Registry<T> {
         }
     }
 
+    /// As `hold_again`, for who cannot promise that somebody has one. False when nobody has. It may be a later object's.
+    pub fn hold_if_held(&self, index: u32) -> bool {
+        let more = |state| (state & HOLDS_MASK != 0).then_some(state + HOLD);
+        self.slot(index)
+            .is_some_and(|slot| slot.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok())
+    }
+
     /// A hold on the object of a handle, closed or not, as long as anybody has one.
     pub fn hold(&'static self, handle: Handle) -> Option<Hold<T>> {
         let (index, generation) = decode(T::TAG, handle)?;
