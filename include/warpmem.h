@@ -1834,8 +1834,10 @@ warp_status warp_allocator_release(warp_allocator *allocator);
  * them back; it is not destroyed. Holds for the allocators below an adaptor as well.
  *
  * @param allocator  the allocator; also a stale handle of one, as long as blocks of it live. A built-in one has no callbacks.
- * @return WARP_ERROR_INVALID_HANDLE. After the last warp_shutdown() too. Must not be called with a lock that a callback wants.
- *     Inside of a callback of the allocator it does not wait.
+ * @return WARP_ERROR_INVALID_HANDLE when it is gone: destroy has returned then, unless this is called inside of a callback. After
+ *     the last warp_shutdown() too. Must not be called with a lock that a callback wants.
+ *     Inside of a callback of the allocator it does not wait. Inside of one of another allocator it does not wait for
+ *     threads that are inside of this function in a callback themselves: they would wait for each other.
  */
 warp_status warp_allocator_stop(warp_allocator *allocator);
 

@@ -114,7 +114,7 @@ impl<T: 'static> Own<T> {
     }
 
     /// Whether this process made it.
-    pub fn is_mine(&self) -> bool {
+    fn is_mine(&self) -> bool {
         self.process == std::process::id()
     }
 }

@@ -6,20 +6,13 @@ use crate::allocator::Allocator;
 use crate::device::{self, Device, PerDevice};
 use crate::driver::RawStream;
 use crate::error::{Result, error};
-use crate::fork::Lock;
 use crate::handle::{Entered, Handle};
 use crate::runtime;
-use crate::stream::{self, Stream};
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::stream::{self, OnDemand, Stream};
 
 /// A stream of each GPU on which nothing else is put, as one that nobody promises to keep: what belongs to it waits at its free
 /// for all work of the context.
-struct Shared {
-    handle: AtomicU64,
-    making: Lock<()>,
-}
-
-static SHARED: PerDevice<Shared> = PerDevice::new();
+static SHARED: PerDevice<OnDemand> = PerDevice::new();
 
 fn gpu(ordinal: i32) -> Result<&'static Device> {
     runtime::require_live()?;
@@ -29,20 +22,13 @@ fn gpu(ordinal: i32) -> Result<&'static Device> {
 }
 
 fn shared_stream(device: &'static Device) -> Result<Entered<Stream>> {
-    let shared = SHARED.get_or_make(device, || Shared { handle: AtomicU64::new(0), making: Lock::new(()) });
-    if let Ok(stream) = stream::enter(shared.handle.load(Ordering::Acquire)) {
-        return Ok(stream);
-    }
-    let _one = shared.making.write();
-    if let Ok(stream) = stream::enter(shared.handle.load(Ordering::Acquire)) {
-        return Ok(stream);
-    }
-    let own = stream::create(device, stream::Options { non_blocking: true, priority: 0 })?;
-    // The one that is made stays open under its own handle, so that the native stream lasts.
-    let native = stream::enter(own)?.native();
-    let handle = stream::wrap(device, native, true)?;
-    shared.handle.store(handle, Ordering::Release);
-    stream::enter(handle)
+    SHARED.get_or_make(device, OnDemand::new).enter(|| {
+        let own = stream::create(device, stream::Options { non_blocking: true, priority: 0 })?;
+        // The one that is made stays open under its own handle, so that the native stream lasts.
+        stream::enter(own).and_then(|made| stream::wrap(device, made.native(), true)).inspect_err(|_| {
+            let _ = stream::release(own, |_| Ok(()));
+        })
+    })
 }
 
 /// After a fork, in the child.
@@ -52,7 +38,7 @@ fn shared_stream(device: &'static Device) -> Result<Entered<Stream>> {
 pub unsafe fn mend_in_child() {
     for shared in device::ever_made().filter_map(|device| SHARED.get(device)) {
         // SAFETY: the caller's promise.
-        unsafe { shared.making.replace_in_child(()) };
+        unsafe { shared.mend_in_child() };
     }
 }
 

@@ -27,6 +27,8 @@ pub struct Record {
     inside: [AtomicUsize; PLACES],
     /// How many callbacks of other code the thread is in the middle of. The thread's own.
     callbacks: AtomicU32,
+    /// Whether the thread, in the middle of one, waits for other threads to leave theirs.
+    awaits_callbacks: AtomicBool,
     counts: [Count; COUNTS],
     spares: [Spare; SPARES],
     next: AtomicPtr<Record>,
@@ -49,6 +51,12 @@ impl Record {
     #[inline]
     pub fn set_callbacks(&self, depth: u32) {
         self.callbacks.store(depth, Ordering::Relaxed);
+    }
+
+    /// Says that the thread waits for others in the middle of a callback, while the guard lives.
+    pub fn await_callbacks(&'static self) -> Awaiting {
+        self.awaits_callbacks.store(true, Ordering::SeqCst);
+        Awaiting(self)
     }
 
     /// Adds one to the first or the second count of `key`. False when the record has no room for it. For the
@@ -227,6 +235,7 @@ fn make() -> &'static Record {
         inside: [const { AtomicUsize::new(0) }; PLACES],
         taken: AtomicU64::new(0),
         callbacks: AtomicU32::new(0),
+        awaits_callbacks: AtomicBool::new(false),
         counts: Default::default(),
         spares: Default::default(),
         taken_by_thread: AtomicBool::new(true),
@@ -290,6 +299,15 @@ unsafe extern "C" fn thread_ends(record: *mut std::ffi::c_void) {
     record.taken_by_thread.store(false, Ordering::Release);
 }
 
+/// A thread that waits for others in the middle of a callback.
+pub struct Awaiting(&'static Record);
+
+impl Drop for Awaiting {
+    fn drop(&mut self) {
+        self.0.awaits_callbacks.store(false, Ordering::SeqCst);
+    }
+}
+
 /// A place of this thread's record that says which slot a call is inside of.
 #[derive(Clone, Copy)]
 pub struct Place {
@@ -336,11 +354,14 @@ pub fn anyone_inside(slot: usize) -> bool {
     all().any(|record| record.is_inside(slot))
 }
 
-/// As `anyone_inside`, of threads beside the one whose record this is.
+/// As `anyone_inside`, of threads beside the one whose record this is. When that waits in the middle of a callback, others that do
+/// so too are not counted: none of them would come to an end before the other.
 #[cold]
 pub fn anyone_else_inside(own: &'static Record, slot: usize) -> bool {
     heavy_fence();
-    all().filter(|record| !std::ptr::eq(*record, own)).any(|record| record.is_inside(slot))
+    let waits = |record: &Record| record.awaits_callbacks.load(Ordering::SeqCst);
+    let left_out = |record: &Record| std::ptr::eq(record, own) || waits(own) && waits(record);
+    all().filter(|record| !left_out(record)).any(|record| record.is_inside(slot))
 }
 
 /// Takes from all threads the holds on `slot` that they keep for later. To be asked when nobody is inside of its
@@ -375,6 +396,8 @@ pub fn after_fork_in_child() {
             inside.store(0, Ordering::Release);
         }
         record.taken.store(0, Ordering::Relaxed);
+        record.set_callbacks(0);
+        record.awaits_callbacks.store(false, Ordering::Relaxed);
         record.ending.store(0, Ordering::Relaxed);
         record.taken_by_thread.store(false, Ordering::Release);
     }

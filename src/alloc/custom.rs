@@ -324,9 +324,9 @@ fn of_reserve(from: &Allocator, request: &Request<'_>, address: u64, reserve: &R
         ));
     }
     let is_graphs = reserve.flags() & OF_GRAPH != 0;
-    if is_graphs {
-        // SAFETY: the reserve's record has a hold, and the allocator has the reserve, which it just handed out.
-        unsafe { capture::hold_again(reserve.graph()) };
+    // An allocator that hands out what is not its own may do so while its owner gives that back.
+    if is_graphs && !capture::hold_if_held(reserve.graph()) {
+        return Err(wrong(from, address, format_args!("memory of a graph that is being freed")));
     }
     Ok(Made {
         kind,

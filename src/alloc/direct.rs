@@ -141,7 +141,7 @@ pub fn allocate_directly(
     }
     match from.builtin() {
         Some(_) => builtin_of(kind, request.order(device, &RESERVES)),
-        None => custom::allocate(request.order(device, from.book()), from),
+        None => custom::allocate(request.order(device, from.book()?), from),
     }
 }
 

@@ -476,7 +476,9 @@ impl Block {
 
     /// Whether kernels of another GPU may touch it, as was so when its graph captured it.
     pub fn is_reached_by_graph(&self, ordinal: i32) -> bool {
-        reached::may(&self.0, ordinal)
+        // A graph knows what an allocator hands on as what it was made from.
+        let made_from = if self.0.allocator() == 0 { None } else { direct::RESERVES.find(self.0.base()) };
+        reached::may(&made_from.unwrap_or(self.0), ordinal)
     }
 
     /// Bytes from the address to the block's end.

@@ -105,6 +105,12 @@ fn hand_back(mut parked: Parked) -> Option<Parked> {
     None
 }
 
+/// Whether a block that is asked for is in the queue, or some block in the hand of another thread, which does not tell whose it is.
+fn may_come(wanted: &impl Fn(&Record) -> bool) -> bool {
+    let queue = QUEUE.lock();
+    COUNT.load(Ordering::Acquire) > queue.len() || queue.iter().any(|parked| wanted(parked.record()))
+}
+
 /// Waits for blocks that are asked for, at most for a time.
 pub fn drain(patience: Duration, wanted: impl Fn(&Record) -> bool) {
     let deadline = Instant::now() + patience;
@@ -113,7 +119,7 @@ pub fn drain(patience: Duration, wanted: impl Fn(&Record) -> bool) {
         deliver_all();
         if allocator::is_inside_a_callback()
             || runtime::is_forked()
-            || !QUEUE.lock().iter().any(|parked| wanted(parked.record()))
+            || !may_come(&wanted)
             || Instant::now() >= deadline
         {
             return;

@@ -2,11 +2,10 @@
 //! else for all.
 
 use super::{ALLOCATORS, Allocator};
-use crate::device::{self, Device, PerDevice};
+use crate::device::{self, Device, Overlay, PerDevice};
 use crate::error::{Result, fail};
 use crate::fork::Lock;
 use crate::handle::{Entered, Handle};
-use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What was chosen for a device.
@@ -26,13 +25,8 @@ static EVER: AtomicBool = AtomicBool::new(false);
 /// Held while something is chosen; readers do not ask.
 static CHOOSING: Lock<()> = Lock::new(());
 
-/// As many devices as one thread can overlay: each entry stands for an open scope, of which there are no more.
-const OVERLAYS: usize = 64;
-
 thread_local! {
-    static COUNT: Cell<usize> = const { Cell::new(0) };
-    /// A device by its lineage, and the allocator; plain numbers, so that nothing runs when a thread ends.
-    static THREAD: RefCell<[(u16, Handle); OVERLAYS]> = const { RefCell::new([(0, 0); OVERLAYS]) };
+    static THREAD: Overlay<Handle> = const { Overlay::new(0) };
 }
 
 fn choice_of(device: &Device) -> Option<&'static Choice> {
@@ -85,35 +79,14 @@ pub fn installed(device: &Device) -> Handle {
 
 /// What the calling thread's scopes say for the device, if they do.
 pub fn thread_override(device: &Device) -> Option<Handle> {
-    let count = COUNT.get();
-    if count == 0 {
-        return None;
-    }
-    THREAD.with_borrow(|own| {
-        own[..count].iter().find(|(index, _)| *index == device.lineage()).map(|(_, handle)| *handle)
-    })
+    THREAD.with(|own| own.get(device))
 }
 
 /// Has the calling thread find that allocator, 0 for the built-in one, or what was installed. Done by scopes alone, which have a
 /// reference.
 pub fn override_for_thread(device: &Device, handle: Option<Handle>) {
     EVER.store(true, Ordering::Relaxed);
-    let count = COUNT.get();
-    THREAD.with_borrow_mut(|own| {
-        let known = own[..count].iter().position(|(index, _)| *index == device.lineage());
-        match (known, handle) {
-            (Some(at), Some(handle)) => own[at].1 = handle,
-            (Some(at), None) => {
-                own[at] = own[count - 1];
-                COUNT.set(count - 1);
-            }
-            (None, Some(handle)) if count < OVERLAYS => {
-                own[count] = (device.lineage(), handle);
-                COUNT.set(count + 1);
-            }
-            (None, _) => {}
-        }
-    });
+    THREAD.with(|own| own.set(device, handle));
 }
 
 /// An error unless the allocator can serve a GPU's default requests.

@@ -110,10 +110,11 @@ impl Allocator {
         self.failed_deallocations.load(Ordering::Relaxed)
     }
 
-    /// Whether it was made by the process that this one was forked from, whose threads may hold its locks.
+    /// Whether it was made by the process that this one was forked from, whose threads may hold its locks. A built-in one has none,
+    /// and serves host memory in a child as well.
     #[inline]
     pub fn is_of_parent(&self) -> bool {
-        runtime::is_forked() && self.process != std::process::id()
+        !self.is_for_good && runtime::is_forked() && self.process != std::process::id()
     }
 
     /// The kind of the built-in allocator that it is.
@@ -122,9 +123,13 @@ impl Allocator {
         if self.is_for_good { self.source.builtin() } else { None }
     }
 
-    /// What was handed out directly and not taken back.
-    pub fn book(&self) -> &Ledger {
-        self.book.get_or_init(|| Box::new(Ledger::new()))
+    /// What was handed out directly and not taken back. An error in a child of its process, where a thread that is gone may have
+    /// been making it.
+    pub fn book(&self) -> Result<&Ledger> {
+        if self.is_of_parent() {
+            return Err(self.forked());
+        }
+        Ok(self.book.get_or_init(|| Box::new(Ledger::new())))
     }
 
     /// As `book`, if anything ever was.
@@ -288,7 +293,11 @@ pub fn release(handle: Handle) -> Result<()> {
 /// From now on no callback of the allocator is called, nor of those below, and none is running any more but in the middle of which
 /// this is called.
 pub fn stop(handle: Handle) -> Result<()> {
-    stop_held(&hold(handle)?);
+    let allocator = hold(handle).inspect_err(|_| {
+        // Its last callback may be running.
+        ALLOCATORS.wait_for_drop(handle);
+    })?;
+    stop_held(&allocator);
     Ok(())
 }
 
@@ -343,6 +352,11 @@ pub unsafe fn mend_in_child() {
     // SAFETY: the caller's promise.
     unsafe {
         ALLOCATORS.mend_in_child();
+        ALLOCATORS.each_in_child(|allocator| {
+            if let Some(book) = allocator.book_if_any() {
+                book.after_fork_in_child();
+            }
+        });
         install::mend_in_child();
         logging::mend_in_child();
     }

@@ -423,13 +423,9 @@ pub fn is_void(held: u32) -> bool {
     GRAPHS.word_of(held) == VOID
 }
 
-/// Takes another hold.
-///
-/// # Safety
-/// The caller knows of a hold that lasts for the length of the call.
-pub unsafe fn hold_again(held: u32) {
-    // SAFETY: the caller's promise.
-    unsafe { GRAPHS.hold_again(held) }
+/// Takes another hold on the graph that a record names. False when the record is gone by now, and the graph with it.
+pub fn hold_if_held(held: u32) -> bool {
+    GRAPHS.hold_if_held(held)
 }
 
 /// Gives back a hold.

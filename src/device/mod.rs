@@ -3,10 +3,12 @@
 
 mod choice;
 mod mempools;
+mod overlay;
 mod table;
 
 pub use choice::{choice_of_thread, default_device, for_thread, restore_choice, set_default, set_for_thread};
 pub use mempools::{mempool_override, override_mempool};
+pub use overlay::Overlay;
 pub use table::{
     PerDevice, all, at, build, by_alias, contexts_of, cuda_count, dismantle, ever_made, from_context,
     from_handle, heirs_of, mend_in_child, of_context, primary_of, remove,

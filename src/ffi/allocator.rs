@@ -36,12 +36,13 @@ use super::device::{found_device, warp_device};
 use super::ipc::warp_ipc_memory;
 use super::memory::{kind_of, warp_memory_kind};
 use super::status::warp_status;
-use super::stream::{given, warp_stream};
+use super::stream::warp_stream;
 use crate::alloc::{self, FreeOptions, Kind};
 use crate::allocator::{self, Allocator, Custom, Statistics, Traits, flags};
 use crate::device::Device;
 use crate::error::{Result, fail};
 use crate::handle::Entered;
+use crate::stream::{self, Stream};
 use crate::{runtime, scope};
 use std::ffi::{c_char, c_void};
 
@@ -397,8 +398,10 @@ pub unsafe extern "C" fn warp_allocator_release(allocator: *mut warp_allocator) 
 /// them back; it is not destroyed. Holds for the allocators below an adaptor as well.
 ///
 /// @param allocator  the allocator; also a stale handle of one, as long as blocks of it live. A built-in one has no callbacks.
-/// @return WARP_ERROR_INVALID_HANDLE. After the last warp_shutdown() too. Must not be called with a lock that a callback wants.
-///     Inside of a callback of the allocator it does not wait.
+/// @return WARP_ERROR_INVALID_HANDLE when it is gone: destroy has returned then, unless this is called inside of a callback. After
+///     the last warp_shutdown() too. Must not be called with a lock that a callback wants.
+///     Inside of a callback of the allocator it does not wait. Inside of one of another allocator it does not wait for
+///     threads that are inside of this function in a callback themselves: they would wait for each other.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_allocator_stop(allocator: *mut warp_allocator) -> warp_status {
     guard(|| {
@@ -602,6 +605,11 @@ fn device_of(given: *mut warp_device, allocator: &Allocator) -> Result<&'static 
     if given.is_null() { alloc::device_of_context(allocator.traits().host) } else { found_device(given) }
 }
 
+/// The stream of a direct request. In a callback that passes on what it is asked, another thread may have released it.
+fn stream_of(given: *mut warp_stream) -> Result<Option<Entered<Stream>>> {
+    if given.is_null() { Ok(None) } else { stream::enter_again(handle(given)).map(Some) }
+}
+
 /// Asks an allocator itself for memory: for allocators that build on another one, and for frameworks that keep their own account
 /// of what they have. What comes is not a block of the library: it is not found by warp_pointer_get_info() as one, is not in its
 /// counts, and goes back with warp_allocator_deallocate() and nothing else. Has the parameters of the callback, so that one
@@ -622,7 +630,7 @@ pub unsafe extern "C" fn warp_allocator_allocate(
         let allocator = found(allocator)?;
         let asked = required(request)?;
         let device = device_of(asked.device, &allocator)?;
-        let stream = if device.is_cuda() { given(asked.stream)? } else { None };
+        let stream = if device.is_cuda() { stream_of(asked.stream)? } else { None };
         let request = alloc::Request {
             size: asked.size,
             alignment: asked.alignment,
@@ -655,7 +663,7 @@ pub unsafe extern "C" fn warp_allocator_deallocate(
         runtime::require_once_live()?;
         let asked = options(request)?;
         let nonzero = |value: u64| (value != 0).then_some(value);
-        let stream = given(asked.stream)?;
+        let stream = stream_of(asked.stream)?;
         let options = FreeOptions {
             size: nonzero(asked.size),
             alignment: nonzero(asked.alignment),

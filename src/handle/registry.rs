@@ -157,6 +157,24 @@ impl<T: Object> Registry<T> {
         unsafe { self.distrusted.replace(self.free.get(), SegQueue::new()) };
     }
 
+    /// After a fork, in the child: all objects that somebody holds, closed or not. One that a thread of the parent was dropping is
+    /// given up with its slot.
+    ///
+    /// # Safety
+    /// As `mend_in_child`.
+    pub unsafe fn each_in_child(&self, mut visit: impl FnMut(&T)) {
+        for index in 0..self.next.load(Ordering::Acquire) {
+            let Some(slot) = self.slot(index) else { continue };
+            let state = slot.state.load(Ordering::Acquire);
+            if state & HOLDS_MASK != 0 {
+                // SAFETY: a hold keeps the value in place, and nobody is here to give it back.
+                visit(unsafe { (*slot.value.get()).assume_init_ref() });
+            } else if state & RETIRED != 0 {
+                slot.state.store(u64::from(generation_of(state)) << GENERATION_SHIFT, Ordering::Release);
+            }
+        }
+    }
+
     #[inline(always)]
     fn place(index: u32) -> (usize, u32) {
         let k = (index / FIRST_CHUNK + 1).ilog2();
@@ -265,6 +283,26 @@ impl<T: Object> Registry<T> {
         }
     }
 
+    /// As `enter`, also of an object that was closed since a call of this thread has entered it: it is whole until that call has
+    /// left.
+    pub fn enter_again(&'static self, handle: Handle) -> Result<Entered<T>> {
+        let thread = thread::mine();
+        self.enter_as(thread, handle).or_else(|stale| self.enter_ending(thread, handle).ok_or(stale))
+    }
+
+    #[cold]
+    fn enter_ending(&'static self, thread: &'static thread::Record, handle: Handle) -> Option<Entered<T>> {
+        let (index, generation) = decode(T::TAG, handle)?;
+        let slot = self.slot(index)?;
+        let is_whole =
+            is_due(slot.state.load(Ordering::Acquire), generation) && thread.is_inside(slot.address());
+        if !is_whole {
+            return None;
+        }
+        // It stays so, since who would retire it sees this thread inside.
+        Some(Entered { slot, place: Place::take(thread, slot.address())?, local: PhantomData })
+    }
+
     /// Enters an object that the caller holds; `None` once it is closed.
     #[inline]
     pub fn enter_held(&'static self, thread: &'static thread::Record, held: u32) -> Option<Entered<T>> {
@@ -286,7 +324,8 @@ impl<T: Object> Registry<T> {
     }
 
     /// Comes back when no call of another thread is inside of the object that the caller holds; at once when the asking thread is
-    /// inside, since two of those would wait for each other. To be asked when calls that enter from now on leave it alone.
+    /// inside, since two of those would wait for each other. In the middle of a callback, threads that wait so in theirs are left
+    /// out, for the same reason. To be asked when calls that enter from now on leave it alone.
     ///
     /// # Safety
     /// The caller has a hold on `held`.
@@ -296,6 +335,7 @@ impl<T: Object> Registry<T> {
         if me.is_inside(slot.address()) {
             return;
         }
+        let _awaiting = (me.callbacks() != 0).then(|| me.await_callbacks());
         while thread::anyone_else_inside(me, slot.address()) {
             std::thread::sleep(std::time::Duration::from_micros(20));
         }
@@ -333,6 +373,13 @@ impl<T: Object> Registry<T> {
         if let Some(slot) = self.slot(held) {
             slot.state.fetch_add(HOLD, Ordering::Relaxed);
         }
+    }
+
+    /// As `hold_again`, for who cannot promise that somebody has one. False when nobody has. It may be a later object's.
+    pub fn hold_if_held(&self, index: u32) -> bool {
+        let more = |state| (state & HOLDS_MASK != 0).then_some(state + HOLD);
+        self.slot(index)
+            .is_some_and(|slot| slot.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok())
     }
 
     /// A hold on the object of a handle, closed or not, as long as anybody has one.
@@ -375,6 +422,20 @@ impl<T: Object> Registry<T> {
         if generation < GENERATION_MAX {
             slot.state.store(u64::from(generation + 1) << GENERATION_SHIFT, Ordering::Release);
             self.free().push(index);
+        } else {
+            slot.state.store(u64::from(generation) << GENERATION_SHIFT, Ordering::Release);
+        }
+    }
+
+    /// Comes back when the value of a handle that is stale is dropped, if another thread is dropping it. At once in the middle of a
+    /// callback, which may be what that thread waits for, or a part of the drop.
+    pub fn wait_for_drop(&'static self, handle: Handle) {
+        let Some((index, generation)) = decode(T::TAG, handle) else { return };
+        let Some(slot) = self.slot(index) else { return };
+        let is_dropped_now =
+            |state| state & RETIRED != 0 && state & HOLDS_MASK == 0 && generation_of(state) == generation;
+        while thread::mine().callbacks() == 0 && is_dropped_now(slot.state.load(Ordering::Acquire)) {
+            std::thread::sleep(std::time::Duration::from_micros(20));
         }
     }
 

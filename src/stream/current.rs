@@ -1,29 +1,15 @@
 //! The current stream of a device: the thread's override, else the device's default stream, which is blocking
 //! and made at the first use.
 
-use super::{Options, STREAMS, Stream, create};
+use super::{OnDemand, Options, STREAMS, Stream, create};
 use crate::device::{self, Device, PerDevice};
 use crate::error::{Result, fail};
-use crate::fork::Lock;
 use crate::handle::{Entered, Handle};
-use crate::{log, runtime};
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-struct DefaultStream {
-    handle: AtomicU64,
-    making: Lock<()>,
-}
-
-impl DefaultStream {
-    fn new() -> DefaultStream {
-        DefaultStream { handle: AtomicU64::new(0), making: Lock::new(()) }
-    }
-}
-
-static DEFAULTS: PerDevice<DefaultStream> = PerDevice::new();
+static DEFAULTS: PerDevice<OnDemand> = PerDevice::new();
 
 /// After a fork, in the child.
 ///
@@ -32,7 +18,7 @@ static DEFAULTS: PerDevice<DefaultStream> = PerDevice::new();
 pub(super) unsafe fn mend_in_child() {
     for default in device::ever_made().filter_map(|device| DEFAULTS.get(device)) {
         // SAFETY: the caller's promise.
-        unsafe { default.making.replace_in_child(()) };
+        unsafe { default.mend_in_child() };
     }
 }
 
@@ -52,11 +38,7 @@ pub fn current(device: &'static Device) -> Result<Entered<Stream>> {
     {
         return Ok(stream);
     }
-    let default = DEFAULTS.get_or_make(device, DefaultStream::new);
-    match STREAMS.enter(default.handle.load(Ordering::Acquire)) {
-        Ok(stream) => Ok(stream),
-        Err(_) => make_default(device, default),
-    }
+    DEFAULTS.get_or_make(device, OnDemand::new).enter(|| make_default(device))
 }
 
 /// The stream that the calling thread has given itself for the device, live or not.
@@ -67,35 +49,24 @@ pub fn thread_override(device: &Device) -> Option<Handle> {
         .with_borrow(|own| own.iter().take_while(|(k, _)| *k != 0).find(|(k, _)| *k == key).map(|(_, h)| *h))
 }
 
-#[cold]
-fn make_default(device: &'static Device, default: &DefaultStream) -> Result<Entered<Stream>> {
-    runtime::require_live()?;
-    log::after(|| {
-        let _one = default.making.write();
-        if let Ok(stream) = STREAMS.enter(default.handle.load(Ordering::Acquire)) {
-            return Ok(stream);
-        }
-        let handle = if device.is_cuda() {
-            create(device, Options::default())?
-        } else {
-            STREAMS.insert(Stream {
-                device,
-                native: crate::driver::RawStream::NULL,
-                id: 0,
-                owned: false,
-                untracked: false,
-                non_blocking: OnceLock::from(false),
-                priority: 0,
-                end: Mutex::new(super::End::Running),
-            })?
-        };
-        default.handle.store(handle, Ordering::Release);
-        STREAMS.enter(handle)
+fn make_default(device: &'static Device) -> Result<Handle> {
+    if device.is_cuda() {
+        return create(device, Options::default());
+    }
+    STREAMS.insert(Stream {
+        device,
+        native: crate::driver::RawStream::NULL,
+        id: 0,
+        owned: false,
+        untracked: false,
+        non_blocking: OnceLock::from(false),
+        priority: 0,
+        end: Mutex::new(super::End::Running),
     })
 }
 
 pub(super) fn is_default_of(stream: &Stream, handle: Handle) -> bool {
-    DEFAULTS.get(stream.device()).is_some_and(|default| default.handle.load(Ordering::Acquire) == handle)
+    DEFAULTS.get(stream.device()).is_some_and(|default| default.handle() == handle)
 }
 
 /// Gives the calling thread a stream of its own for the device; `None` goes back to the default.

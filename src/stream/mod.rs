@@ -3,10 +3,14 @@
 
 mod current;
 mod events;
+mod marks;
+mod on_demand;
 mod work;
 
 pub use current::{current, restore_override, set_current, thread_override};
 pub use events::{give_event, take_event};
+pub use marks::{is_this_thread, thread_mark};
+pub use on_demand::OnDemand;
 pub use work::wait_for_work;
 
 use crate::device::{self, Device};
@@ -19,7 +23,6 @@ use crate::log;
 use crate::runtime;
 use crate::thread;
 use parking_lot::{Mutex, RwLock};
-use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -106,7 +109,7 @@ impl Stream {
 
     /// The number that names it for good; the CPU's is the calling thread's.
     pub fn id(&self) -> u64 {
-        if self.device.is_cuda() { self.id } else { thread_number() }
+        if self.device.is_cuda() { self.id } else { marks::thread_number() }
     }
 
     pub fn is_owned(&self) -> bool {
@@ -399,33 +402,6 @@ fn in_capture(stream: &Stream, what: &str) -> crate::error::Error {
     )
 }
 
-/// A number for the calling thread, never that of another thread of this process.
-fn thread_number() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    thread_local! {
-        static NUMBER: Cell<u64> = const { Cell::new(0) };
-    }
-    NUMBER.with(|number| {
-        if number.get() == 0 {
-            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
-        }
-        number.get()
-    })
-}
-
-/// Threads beyond this number are not told apart by their marks.
-const UNKNOWN_THREAD: u32 = u32::MAX;
-
-/// The calling thread's number for records: never 0.
-pub fn thread_mark() -> u32 {
-    u32::try_from(thread_number()).unwrap_or(UNKNOWN_THREAD)
-}
-
-/// Whether the mark is surely the calling thread's.
-pub fn is_this_thread(mark: u32) -> bool {
-    mark == thread_mark() && mark != UNKNOWN_THREAD
-}
-
 /// How a new stream should be.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Options {
@@ -557,6 +533,11 @@ pub fn release<Alone>(handle: Handle, leave: impl FnOnce(&Entered<Stream>) -> Re
 #[inline]
 pub fn enter(handle: Handle) -> Result<Entered<Stream>> {
     STREAMS.enter(handle)
+}
+
+/// As `enter`, also of a stream that was released since a call of this thread has entered it.
+pub fn enter_again(handle: Handle) -> Result<Entered<Stream>> {
+    STREAMS.enter_again(handle)
 }
 
 /// The stream that a block holds; `None` once it was released.
