@@ -1933,7 +1933,7 @@ warp_status warp_scope_begin_allocator(warp_device *device, warp_allocator *allo
 /**
  * Asks an allocator itself for memory: for allocators that build on another one, and for frameworks that keep their own account
  * of what they have. What comes is not a block of the library: it is not found by warp_pointer_get_info() as one, is not in its
- * counts, and goes back with warp_allocator_deallocate() and nothing else. Has the parameters of the callback, so that one
+ * counts, is kept by no graph that uses it, and goes back with warp_allocator_deallocate() and nothing else. Has the parameters of the callback, so that one
  * allocator can pass on what it is asked.
  *
  * @param allocator  any allocator. It lives at least as long as the memory.

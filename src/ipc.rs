@@ -34,7 +34,12 @@ pub fn export(address: u64) -> Result<Exported> {
 /// By what its allocator tells of the block, if it does.
 fn export_by_allocator(address: u64, block: &Block) -> Result<Option<Exported>> {
     // Once its handle is stale nobody is there to ask.
-    let Ok(of) = allocator::enter(block.allocator()) else { return Ok(None) };
+    let handle = block.allocator();
+    let Ok(of) = allocator::enter(handle) else { return Ok(None) };
+    // Asked now that it stays: a block that was freed meanwhile may be another allocator's.
+    if alloc::find(address).is_none_or(|now| now.base() != block.base() || now.allocator() != handle) {
+        return Ok(None);
+    }
     let exported = of.export_ipc(block.base(), &block.request())?;
     Ok(exported.map(|exported| Exported {
         offset: exported.offset.saturating_add(address - block.base()),

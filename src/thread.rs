@@ -59,6 +59,11 @@ impl Record {
         Awaiting(self)
     }
 
+    /// Whether the thread is inside of as many objects as it can be.
+    pub fn is_full(&self) -> bool {
+        self.taken.load(Ordering::Relaxed) == u64::MAX
+    }
+
     /// Adds one to the first or the second count of `key`. False when the record has no room for it. For the
     /// record's own thread only.
     #[inline]

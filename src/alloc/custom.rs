@@ -114,7 +114,8 @@ pub fn allocate(order: Order<'_>, from: &Entered<Allocator>) -> Result<u64> {
         .with_allocator(from.hold() + 1);
     let record = record.with_flags(record.flags() | HOLDS_STREAM | per_thread);
     enter(order.ledger, from, &record)?;
-    if capturing && record.flags() & OF_GRAPH == 0 {
+    // Direct memory is its taker's to keep.
+    if capturing && record.flags() & OF_GRAPH == 0 && std::ptr::eq(order.ledger, &LEDGER) {
         keep_in_graph(driver, stream, &record);
     }
     Ok(address)

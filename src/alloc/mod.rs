@@ -82,7 +82,7 @@ const HOST_ALIGNMENT: u64 = 64;
 
 /// Serves a request. Size 0 is success with address 0, and nobody is asked.
 pub fn allocate(device: &'static Device, request: Request<'_>) -> Result<u64> {
-    let installed = request.installed(device);
+    let installed = request.installed(device)?;
     let from = request.allocator.or(installed.as_ref());
     if let Some(from) = from {
         return allocate_by(device, &request, from);
@@ -124,9 +124,9 @@ fn builtin_of(kind: Kind, order: builtin::Order<'_>) -> Result<u64> {
 impl<'a> Request<'a> {
     /// What serves it where it names nothing: what the thread or the device has, `None` for the built-in one.
     #[inline]
-    fn installed(&self, device: &Device) -> Option<Entered<Allocator>> {
+    fn installed(&self, device: &Device) -> Result<Option<Entered<Allocator>>> {
         if self.allocator.is_some() || self.kind.is_some() || self.pool.is_some() {
-            return None;
+            return Ok(None);
         }
         allocator::effective(device)
     }
@@ -166,7 +166,7 @@ impl<'a> Request<'a> {
 
 /// The kind of what a request would be served with; unknown where an allocator of other code does not say.
 pub fn kind_of(device: &Device, request: &Request<'_>) -> Result<Kind> {
-    let installed = request.installed(device);
+    let installed = request.installed(device)?;
     match request.allocator.or(installed.as_ref()) {
         Some(from) => kind_by(device, request, from),
         None => kind_for(device, request.kind, request.pool),

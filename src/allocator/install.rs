@@ -6,6 +6,7 @@ use crate::device::{self, Device, Overlay, PerDevice};
 use crate::error::{Result, fail};
 use crate::fork::Lock;
 use crate::handle::{Entered, Handle};
+use crate::thread;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What was chosen for a device.
@@ -47,34 +48,45 @@ fn chosen(device: &Device) -> Handle {
 
 /// The allocator that serves default requests of the calling thread for the device; `None` for the built-in one.
 #[inline]
-pub fn effective(device: &Device) -> Option<Entered<Allocator>> {
-    if EVER.load(Ordering::Relaxed) { find(device) } else { None }
+pub fn effective(device: &Device) -> Result<Option<Entered<Allocator>>> {
+    if EVER.load(Ordering::Relaxed) { find(device) } else { Ok(None) }
 }
 
-fn find(device: &Device) -> Option<Entered<Allocator>> {
+fn find(device: &Device) -> Result<Option<Entered<Allocator>>> {
     if !device.is_cuda() {
-        return None;
+        return Ok(None);
     }
     if let Some(handle) = thread_override(device) {
         return enter(handle);
     }
     loop {
         let handle = chosen(device);
-        match enter(handle) {
+        match enter(handle)? {
             // Another one was chosen just now, and this one let go of.
             None if handle != chosen(device) => {}
-            found => return found,
+            found => return Ok(found),
         }
     }
 }
 
-fn enter(handle: Handle) -> Option<Entered<Allocator>> {
-    if handle == 0 { None } else { ALLOCATORS.enter(handle).ok() }
+fn enter(handle: Handle) -> Result<Option<Entered<Allocator>>> {
+    if handle == 0 {
+        return Ok(None);
+    }
+    let entered = ALLOCATORS.enter(handle).ok();
+    if entered.is_none() && thread::mine().is_full() {
+        fail!(
+            AllocatorFailed,
+            "this thread is inside of too many calls to reach the allocator of the device: callbacks ask for memory too deep in each other"
+        );
+    }
+    Ok(entered)
 }
 
 /// The handle of what serves default requests of the calling thread, 0 for the built-in one.
 pub fn installed(device: &Device) -> Handle {
-    effective(device).map_or(0, |allocator| super::handle_of(allocator.index()))
+    let found = effective(device).ok().flatten();
+    found.map_or(0, |allocator| super::handle_of(allocator.index()))
 }
 
 /// What the calling thread's scopes say for the device, if they do.

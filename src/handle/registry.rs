@@ -518,13 +518,15 @@ impl<T: Object> Registry<T> {
 
     /// As `close_all`, but for the objects that the predicate names.
     pub fn close_all_but(&'static self, mut stays: impl FnMut(&T) -> bool) -> Vec<Hold<T>> {
-        (0..self.next.load(Ordering::Acquire))
-            .filter(|index| {
-                self.try_enter(thread::mine(), *index, None).is_some_and(|object| !stays(&object))
-            })
-            .filter_map(|index| self.try_close(index, None))
-            .map(|closed| closed.lasting_hold())
-            .collect()
+        let close = |index| {
+            // Inside of it, so that the slot has no other object by the time it is closed.
+            let object = self.try_enter(thread::mine(), index, None)?;
+            if stays(&object) {
+                return None;
+            }
+            self.try_close(index, None).map(|closed| closed.lasting_hold())
+        };
+        (0..self.next.load(Ordering::Acquire)).filter_map(close).collect()
     }
 
     /// Closes every object that the predicate names.
