@@ -36,7 +36,7 @@ use super::device::{found_device, warp_device};
 use super::ipc::warp_ipc_memory;
 use super::memory::{kind_of, warp_memory_kind};
 use super::status::warp_status;
-use super::stream::{given, warp_stream};
+use super::stream::{passed_on, warp_stream};
 use crate::alloc::{self, FreeOptions, Kind};
 use crate::allocator::{self, Allocator, Custom, Statistics, Traits, flags};
 use crate::device::Device;
@@ -622,7 +622,7 @@ pub unsafe extern "C" fn warp_allocator_allocate(
         let allocator = found(allocator)?;
         let asked = required(request)?;
         let device = device_of(asked.device, &allocator)?;
-        let stream = if device.is_cuda() { given(asked.stream)? } else { None };
+        let stream = if device.is_cuda() { passed_on(asked.stream)? } else { None };
         let request = alloc::Request {
             size: asked.size,
             alignment: asked.alignment,
@@ -655,7 +655,7 @@ pub unsafe extern "C" fn warp_allocator_deallocate(
         runtime::require_once_live()?;
         let asked = options(request)?;
         let nonzero = |value: u64| (value != 0).then_some(value);
-        let stream = given(asked.stream)?;
+        let stream = passed_on(asked.stream)?;
         let options = FreeOptions {
             size: nonzero(asked.size),
             alignment: nonzero(asked.alignment),

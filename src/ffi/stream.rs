@@ -80,6 +80,11 @@ pub(super) fn given(stream: *const warp_stream) -> Result<Option<Entered<Stream>
     if stream.is_null() { Ok(None) } else { stream::enter(handle(stream)).map(Some) }
 }
 
+/// As `given`, of a request that a callback may be passing on: somebody may have released the stream meanwhile.
+pub(super) fn passed_on(stream: *const warp_stream) -> Result<Option<Entered<Stream>>> {
+    if stream.is_null() { Ok(None) } else { stream::enter_from_within(handle(stream)).map(Some) }
+}
+
 /// A stream that must be named.
 pub(super) fn found(stream: *const warp_stream) -> Result<Entered<Stream>> {
     runtime::require_live()?;

@@ -265,6 +265,22 @@ impl<T: Object> Registry<T> {
         }
     }
 
+    /// As `enter`, also of an object that was closed while a call of this thread, in whose middle this one is made, is inside.
+    pub fn enter_from_within(&'static self, handle: Handle) -> Result<Entered<T>> {
+        let thread = thread::mine();
+        self.enter_as(thread, handle).or_else(|stale| {
+            let within = decode(T::TAG, handle).and_then(|(index, generation)| {
+                // Nobody else comes to be in the slot while a call is inside.
+                let slot = self.slot(index).filter(|slot| thread.is_inside(slot.address()))?;
+                if !is_due(slot.state.load(Ordering::Acquire), generation) {
+                    return None;
+                }
+                Some(Entered { slot, place: Place::take(thread, slot.address())?, local: PhantomData })
+            });
+            within.ok_or(stale)
+        })
+    }
+
     /// Enters an object that the caller holds; `None` once it is closed.
     #[inline]
     pub fn enter_held(&'static self, thread: &'static thread::Record, held: u32) -> Option<Entered<T>> {

@@ -558,6 +558,11 @@ pub fn enter(handle: Handle) -> Result<Entered<Stream>> {
     STREAMS.enter(handle)
 }
 
+/// As `enter`, also of one that was released while a call of this thread, in whose middle this one is made, is inside.
+pub fn enter_from_within(handle: Handle) -> Result<Entered<Stream>> {
+    STREAMS.enter_from_within(handle)
+}
+
 /// The stream that a block holds; `None` once it was released.
 #[inline]
 pub fn enter_held(thread: &'static thread::Record, held: u32) -> Option<Entered<Stream>> {
