@@ -93,24 +93,25 @@ pub fn synchronize_device(device: &'static Device) -> Result<()> {
     }
     let _context = device.enter(driver)?;
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
-    match mark_context(device, driver).map_err(|f| device.error(driver, f))? {
-        // Waited for by an event, since a capture may begin meanwhile and is none of the event's business.
-        Ended::Event(event) => {
-            let waited = driver.synchronize_event(event).map_err(|f| device.error(driver, f));
-            give_event(device, event);
-            waited
+    for _ in 0..2 {
+        match mark_context(device, driver).map_err(|f| device.error(driver, f))? {
+            // Waited for by an event, since a capture may begin meanwhile and is none of the event's business.
+            Ended::Event(event) => {
+                let waited = driver.synchronize_event(event).map_err(|f| device.error(driver, f));
+                give_event(device, event);
+                return waited;
+            }
+            Ended::Nothing => return Ok(()),
+            Ended::NotYet if is_capturing_on(device, driver) => break,
+            // No event was to be had, or a capture has just ended.
+            Ended::NotYet => give_event(device, take_event(device, driver)?),
         }
-        Ended::Nothing => Ok(()),
-        Ended::NotYet if is_capturing_on(device, driver) => {
-            fail!(
-                IllegalInCapture,
-                "waiting for all of \"{}\" would break the capture of a stream there; do it after the capture ends, or wait for one stream",
-                device.alias()
-            )
-        }
-        // No event was to be had, or a capture has just ended.
-        Ended::NotYet => driver.synchronize_current_context().map_err(|f| device.error(driver, f)),
     }
+    fail!(
+        IllegalInCapture,
+        "waiting for all of \"{}\" would break the capture of a stream there; do it after the capture ends, or wait for one stream",
+        device.alias()
+    )
 }
 
 /// Whether a capture is known to run in the device's context, which is current: on a stream of this library that may be
