@@ -66,4 +66,51 @@ TEST(a_stream_released_while_memory_is_asked_for)
     CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
 }
 
+/* ---- A driver that refuses ---------------------------------------------------------------------------------------------- */
+
+/* Whatever it says, nothing was freed: no adaptor forgets the block, and the next free goes well. */
+TEST(a_refused_free_is_made_again_through_any_adaptor)
+{
+    static const uint32_t codes[] = {1, 2, 101, 201, 600, 801, 900, 906, 999};
+    size_t code, sort;
+    if (!simulator_is_here())
+        SKIP("needs the simulated driver");
+    CHECK_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
+    for (code = 0; code < sizeof codes / sizeof *codes; ++code) {
+        for (sort = 0; sort < 5; ++sort) {
+            warp_allocator *below = builtin(WARP_MEMORY_CUDA_DEVICE), *adaptor = NULL;
+            warp_allocator_info info;
+            void *block, *direct = NULL;
+            warp_alloc_request request = {.struct_size = sizeof request, .size = 4096, .device = gpu(0)};
+            switch (sort) {
+            case 0: CHECK_STATUS(warp_allocator_create_limit(below, 8192 + 16384, &adaptor), WARP_SUCCESS); break;
+            case 1: CHECK_STATUS(warp_allocator_create_statistics(below, &adaptor), WARP_SUCCESS); break;
+            case 2: CHECK_STATUS(warp_allocator_create_tracking(below, 0, &adaptor), WARP_SUCCESS); break;
+            case 3: CHECK_STATUS(warp_allocator_create_aligned(below, 8192, &adaptor), WARP_SUCCESS); break;
+            default: CHECK_STATUS(warp_allocator_create_fallback(below, below, &adaptor), WARP_SUCCESS); break;
+            }
+            block = block_by(gpu(0), adaptor, 4096, NULL);
+            CHECK_STATUS(warp_allocator_allocate(adaptor, &request, &direct), WARP_SUCCESS);
+            CHECK_EQ_U64(SIMULATOR(warpsim_fail)("cuMemFree_v2", 1, codes[code]), 0);
+            CHECK(warp_free(block) != WARP_SUCCESS);
+            CHECK_EQ_I64(pointer_info(block).is_owned, 1);
+            CHECK_STATUS(warp_free(block), WARP_SUCCESS);
+            CHECK_EQ_U64(SIMULATOR(warpsim_fail)("cuMemFree_v2", 1, codes[code]), 0);
+            CHECK(warp_allocator_deallocate(adaptor, direct, NULL) != WARP_SUCCESS);
+            CHECK_STATUS(warp_allocator_deallocate(adaptor, direct, NULL), WARP_SUCCESS);
+            CHECK_EQ_U64(live_of(adaptor), 0);
+            CHECK_EQ_U64(live_of(below), 0);
+            info = allocator_info(adaptor);
+            CHECK_EQ_U64(info.failed_deallocations, 0);
+            CHECK_STATUS(warp_allocator_release(adaptor), WARP_SUCCESS);
+            if (check_failure_count() != 0) {
+                printf("\n    the driver's code %u, adaptor %d", (unsigned)codes[code], (int)sort);
+                return;
+            }
+        }
+    }
+    CHECK_NOTHING_LEFT();
+    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+}
+
 CHECK_MAIN()
