@@ -27,6 +27,8 @@ pub struct Record {
     inside: [AtomicUsize; PLACES],
     /// How many callbacks of other code the thread is in the middle of. The thread's own.
     callbacks: AtomicU32,
+    /// Whether it waits in the middle of a callback for threads that are inside of some object. The thread's own.
+    waits_for_others: AtomicBool,
     counts: [Count; COUNTS],
     spares: [Spare; SPARES],
     next: AtomicPtr<Record>,
@@ -49,6 +51,11 @@ impl Record {
     #[inline]
     pub fn set_callbacks(&self, depth: u32) {
         self.callbacks.store(depth, Ordering::Relaxed);
+    }
+
+    /// To be set by the thread itself, which is in the middle of a callback.
+    pub fn set_waits_for_others(&self, waits: bool) {
+        self.waits_for_others.store(waits, Ordering::Release);
     }
 
     /// Adds one to the first or the second count of `key`. False when the record has no room for it. For the
@@ -227,6 +234,7 @@ fn make() -> &'static Record {
         inside: [const { AtomicUsize::new(0) }; PLACES],
         taken: AtomicU64::new(0),
         callbacks: AtomicU32::new(0),
+        waits_for_others: AtomicBool::new(false),
         counts: Default::default(),
         spares: Default::default(),
         taken_by_thread: AtomicBool::new(true),
@@ -336,11 +344,16 @@ pub fn anyone_inside(slot: usize) -> bool {
     all().any(|record| record.is_inside(slot))
 }
 
-/// As `anyone_inside`, of threads beside the one whose record this is.
+/// As `anyone_inside`, of threads beside the one whose record this is. Who is in the middle of a callback and waits itself does not
+/// count where this one is in the middle of one too: each could be what the other waits for.
 #[cold]
 pub fn anyone_else_inside(own: &'static Record, slot: usize) -> bool {
     heavy_fence();
-    all().filter(|record| !std::ptr::eq(*record, own)).any(|record| record.is_inside(slot))
+    let counts = |record: &&Record| {
+        let waits = own.callbacks() != 0 && record.waits_for_others.load(Ordering::Acquire);
+        !std::ptr::eq(*record, own) && !waits
+    };
+    all().filter(counts).any(|record| record.is_inside(slot))
 }
 
 /// Takes from all threads the holds on `slot` that they keep for later. To be asked when nobody is inside of its

@@ -398,7 +398,7 @@ pub unsafe extern "C" fn warp_allocator_release(allocator: *mut warp_allocator) 
 ///
 /// @param allocator  the allocator; also a stale handle of one, as long as blocks of it live. A built-in one has no callbacks.
 /// @return WARP_ERROR_INVALID_HANDLE. After the last warp_shutdown() too. Must not be called with a lock that a callback wants.
-///     Inside of a callback of the allocator it does not wait.
+///     Inside of a callback of the allocator it does not wait, nor in one of another for a callback that is in this call itself.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_allocator_stop(allocator: *mut warp_allocator) -> warp_status {
     guard(|| {

@@ -312,9 +312,11 @@ impl<T: Object> Registry<T> {
         if me.is_inside(slot.address()) {
             return;
         }
+        me.set_waits_for_others(me.callbacks() != 0);
         while thread::anyone_else_inside(me, slot.address()) {
             std::thread::sleep(std::time::Duration::from_micros(20));
         }
+        me.set_waits_for_others(false);
     }
 
     /// The object that the caller holds, closed or not.

@@ -113,4 +113,49 @@ TEST(a_refused_free_is_made_again_through_any_adaptor)
     CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
 }
 
+/* ---- Stopping each other ------------------------------------------------------------------------------------------------- */
+
+static struct recorder stopping[2];
+static pthread_barrier_t both_inside;
+
+static void stop_the_other(struct recorder *r, const warp_alloc_request *request)
+{
+    (void)request;
+    pthread_barrier_wait(&both_inside);
+    CHECK_STATUS(warp_allocator_stop(stopping[r == &stopping[0]].handle), WARP_SUCCESS);
+}
+
+static void *ask_one(void *which)
+{
+    void *ptr = NULL;
+    CHECK_STATUS(try_by(cpu(), ((struct recorder *)which)->handle, 64, NULL, &ptr), WARP_SUCCESS);
+    CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
+    return NULL;
+}
+
+/* Each is inside of the one that the other waits for: neither waits for ever. */
+TEST(callbacks_of_two_allocators_stop_each_other)
+{
+    pthread_t threads[2];
+    int i;
+    CHECK_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
+    pthread_barrier_init(&both_inside, NULL, 2);
+    for (i = 0; i < 2; ++i) {
+        stopping[i].flags = WARP_ALLOCATOR_HOST_MEMORY;
+        stopping[i].on_allocate = stop_the_other;
+        created(&stopping[i], WARP_MEMORY_HOST);
+    }
+    for (i = 0; i < 2; ++i)
+        pthread_create(&threads[i], NULL, ask_one, &stopping[i]);
+    for (i = 0; i < 2; ++i) {
+        pthread_join(threads[i], NULL);
+        CHECK_EQ_U64(stopping[i].deallocates, 0);
+        let_go(&stopping[i]);
+    }
+    for (i = 0; i < 2; ++i) /* what a stopped one had is the test's to give back */
+        CHECK_STATUS(warp_allocator_deallocate(stopping[i].below, stopping[i].out[0].ptr, NULL), WARP_SUCCESS);
+    pthread_barrier_destroy(&both_inside);
+    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+}
+
 CHECK_MAIN()
