@@ -67,7 +67,15 @@ impl Traits {
 /// Whether a deallocation that failed did nothing, and can go well when it is made again: the allocator could not be asked, or the
 /// driver refused.
 pub fn may_be_repeated(error: &Error) -> bool {
-    matches!(error.status, Status::Busy | Status::DriverError | Status::DeviceLost | Status::OutOfMemory)
+    matches!(
+        error.status,
+        Status::Busy
+            | Status::DriverError
+            | Status::DeviceLost
+            | Status::OutOfMemory
+            | Status::NotSupported
+            | Status::IllegalInCapture
+    )
 }
 
 /// What an allocator tells of itself.

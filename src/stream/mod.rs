@@ -11,7 +11,7 @@ pub use current::{current, restore_override, set_current, thread_override};
 pub use events::{give_event, take_event};
 pub use marks::{is_this_thread, thread_mark};
 pub use on_demand::OnDemand;
-pub use work::wait_for_work;
+pub use work::{mark_context, synchronize_device, wait_for_work};
 
 use crate::device::{self, Device};
 use crate::driver::{CaptureStatus, Driver, Failure, RawEvent};
@@ -298,9 +298,8 @@ impl Stream {
         }
         let driver = self.device.require_cuda("querying a stream")?;
         let _context = self.enter_context(driver)?;
-        self.refuse_capture(driver, "querying the stream")?;
         let _relaxed = driver.relax_capture().map_err(|f| self.device.error(driver, f))?;
-        driver.stream_is_idle(self.native).map_err(|f| self.device.error(driver, f))
+        self.outside_captures(driver, "querying the stream", || driver.stream_is_idle(self.native))
     }
 
     /// To be called before the driver is given the stream. An error when its context died behind the library's
@@ -607,60 +606,6 @@ pub fn each_in_capture(driver: &Driver, id: u64, mut visit: impl FnMut(RawStream
         }
         true
     });
-}
-
-/// Waits for all work of the device's context; nothing to do where there is none. The driver would break any capture
-/// in that context: those on streams of this library are seen, and those on blocking streams of others.
-pub fn synchronize_device(device: &'static Device) -> Result<()> {
-    if !device.is_cuda() {
-        return Ok(());
-    }
-    let driver = device.require_cuda("synchronize")?;
-    if !device.has_context() {
-        return Ok(());
-    }
-    let _context = device.enter(driver)?;
-    if is_capturing_on(device, driver) {
-        fail!(
-            IllegalInCapture,
-            "waiting for all of \"{}\" would break the capture of a stream there; do it after the capture ends, or wait for one stream",
-            device.alias()
-        );
-    }
-    let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
-    driver.synchronize_current_context().map_err(|f| device.error(driver, f))
-}
-
-/// Whether a capture is known to run in the device's context, which is current: on a stream of this library that may be
-/// asked, or on a blocking stream of others.
-fn is_capturing_on(device: &Device, driver: &Driver) -> bool {
-    let captures = |native| is_capturing(driver, native).unwrap_or(false);
-    !STREAMS
-        .all(|stream| !std::ptr::eq(stream.device, device) || stream.untracked || !captures(stream.native))
-        || captures(RawStream::LEGACY)
-}
-
-/// What to wait for so that all work so far of the device's context, which is current, is done, its untracked streams'
-/// among it. Not yet while a capture is known to run there, which the driver would break.
-pub fn mark_context(device: &Device, driver: &Driver) -> std::result::Result<Ended, Failure> {
-    if is_capturing_on(device, driver) {
-        return Ok(Ended::NotYet);
-    }
-    let (Ok(context), Ok(event)) = (device.context(driver), take_event(device, driver)) else {
-        return Ok(Ended::NotYet);
-    };
-    match driver.record_context_event(context, event) {
-        Ok(()) => Ok(Ended::Event(event)),
-        Err(f) => {
-            give_event(device, event);
-            // Drivers before 12.5 have no such event.
-            if f.is_missing() {
-                driver.synchronize_current_context().map(|()| Ended::Nothing)
-            } else {
-                Err(f)
-            }
-        }
-    }
 }
 
 /// After a fork, in the child.

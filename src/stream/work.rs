@@ -1,10 +1,11 @@
 //! Waiting for what the streams of a device were given so far.
 
-use super::{Ended, RawStream, STREAMS};
-use super::{give_event, is_capturing, is_surely_idle, mark_context, mark_end, take_event};
+use super::{BEGINS, Ended, RawStream, STREAMS};
+use super::{give_event, is_capturing, is_surely_idle, mark_end, take_event};
 use crate::device::Device;
 use crate::driver::{Driver, Failure, RawEvent};
 use crate::error::{Result, fail};
+use crate::log;
 
 /// Waits for the work so far of the device's streams that this library knows, and of all blocking ones; nothing to do where there
 /// is no context of ours. Streams that are being captured have none that runs. Each stream is waited for by an event, so no
@@ -78,4 +79,68 @@ fn mark(device: &'static Device, driver: &'static Driver, native: RawStream) -> 
         give_event(device, take_event(device, driver)?);
     }
     fail!(DriverError, "work on \"{}\" could not be marked to be waited for", device.alias())
+}
+
+/// Waits for all work of the device's context; nothing to do where there is none. The driver would break any capture
+/// in that context: those on streams of this library are seen, and those on blocking streams of others.
+pub fn synchronize_device(device: &'static Device) -> Result<()> {
+    if !device.is_cuda() {
+        return Ok(());
+    }
+    let driver = device.require_cuda("synchronize")?;
+    if !device.has_context() {
+        return Ok(());
+    }
+    let _context = device.enter(driver)?;
+    let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
+    for _ in 0..2 {
+        match mark_context(device, driver).map_err(|f| device.error(driver, f))? {
+            // Waited for by an event, since a capture may begin meanwhile and is none of the event's business.
+            Ended::Event(event) => {
+                let waited = driver.synchronize_event(event).map_err(|f| device.error(driver, f));
+                give_event(device, event);
+                return waited;
+            }
+            Ended::Nothing => return Ok(()),
+            Ended::NotYet if is_capturing_on(device, driver) => break,
+            // No event was to be had, or a capture has just ended.
+            Ended::NotYet => give_event(device, take_event(device, driver)?),
+        }
+    }
+    fail!(
+        IllegalInCapture,
+        "waiting for all of \"{}\" would break the capture of a stream there; do it after the capture ends, or wait for one stream",
+        device.alias()
+    )
+}
+
+/// Whether a capture is known to run in the device's context, which is current: on a stream of this library that may be
+/// asked, or on a blocking stream of others.
+fn is_capturing_on(device: &Device, driver: &Driver) -> bool {
+    let captures = |native| is_capturing(driver, native).unwrap_or(false);
+    !STREAMS
+        .all(|stream| !std::ptr::eq(stream.device, device) || stream.untracked || !captures(stream.native))
+        || captures(RawStream::LEGACY)
+}
+
+/// What to wait for so that all work so far of the device's context, which is current, is done, its untracked streams'
+/// among it. Not yet while a capture is known to run there, which the driver would break.
+pub fn mark_context(device: &Device, driver: &Driver) -> std::result::Result<Ended, Failure> {
+    // The receiver of a message may begin a capture, so messages come when the lock is free.
+    let marked = log::after(|| {
+        let _no_begin = BEGINS.read();
+        if is_capturing_on(device, driver) {
+            return Ok(Ended::NotYet);
+        }
+        let (Ok(context), Ok(event)) = (device.context(driver), take_event(device, driver)) else {
+            return Ok(Ended::NotYet);
+        };
+        let recorded = driver.record_context_event(context, event);
+        recorded.map(|()| Ended::Event(event)).inspect_err(|_| give_event(device, event))
+    });
+    match marked {
+        // Drivers before 12.5 have no such event. No capture may begin for so long, so one that does now is broken.
+        Err(f) if f.is_missing() => driver.synchronize_current_context().map(|()| Ended::Nothing),
+        marked => marked,
+    }
 }
