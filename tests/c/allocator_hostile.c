@@ -1,5 +1,7 @@
 /*
  * Allocators among hostile neighbours: what others do in the middle of a callback, or at the same moment on another thread.
+ *
+ * needs: simulator
  */
 #define _GNU_SOURCE
 #include "allocators.h"
