@@ -6,6 +6,7 @@ use crate::device::Device;
 use crate::driver::{Driver, Failure, RawEvent};
 use crate::error::{Result, fail};
 use crate::log;
+use std::time::{Duration, Instant};
 
 /// Waits for the work so far of the device's streams that this library knows, and of all blocking ones; nothing to do where there
 /// is no context of ours. Streams that are being captured have none that runs. Each stream is waited for by an event, so no
@@ -99,7 +100,8 @@ pub fn synchronize_device(device: &'static Device) -> Result<()> {
             Ended::Event(event) => {
                 let waited = driver.synchronize_event(event).map_err(|f| device.error(driver, f));
                 give_event(device, event);
-                return waited;
+                waited?;
+                return settle_pools(device, driver);
             }
             Ended::Nothing => return Ok(()),
             Ended::NotYet if is_capturing_on(device, driver) => break,
@@ -112,6 +114,36 @@ pub fn synchronize_device(device: &'static Device) -> Result<()> {
         "waiting for all of \"{}\" would break the capture of a stream there; do it after the capture ends, or wait for one stream",
         device.alias()
     )
+}
+
+/// Has the driver see that the work is done: what pools do not keep goes back, and can be trimmed, only after a wait for the
+/// context itself, which would break a capture. So no capture may begin meanwhile, and it is left out where one runs or the GPU
+/// has got new work, for which nobody is to wait here.
+fn settle_pools(device: &'static Device, driver: &'static Driver) -> Result<()> {
+    let settled = log::after(|| {
+        let _no_begin = BEGINS.read();
+        if is_capturing_on(device, driver) {
+            return Ok(());
+        }
+        let (Ok(context), Ok(event)) = (device.context(driver), take_event(device, driver)) else {
+            return Ok(());
+        };
+        let idle = driver.record_context_event(context, event).is_ok() && is_done_soon(driver, event);
+        give_event(device, event);
+        if idle { driver.synchronize_current_context() } else { Ok(()) }
+    });
+    settled.map_err(|f| device.error(driver, f))
+}
+
+/// Whether an event of an idle GPU is reached, for which that takes a moment.
+fn is_done_soon(driver: &Driver, event: RawEvent) -> bool {
+    let start = Instant::now();
+    loop {
+        match driver.event_is_done(event) {
+            Ok(false) if start.elapsed() < Duration::from_millis(1) => std::hint::spin_loop(),
+            answer => return answer.unwrap_or(false),
+        }
+    }
 }
 
 /// Whether a capture is known to run in the device's context, which is current: on a stream of this library that may be
