@@ -3,6 +3,7 @@
  * and, as far as the report is about it, MP-01.
  *
  * needs: simulator
+ * valgrind: no (sixty processes that load a driver each, for a minute; library.c is a few of them)
  */
 #define _GNU_SOURCE
 

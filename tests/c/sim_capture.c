@@ -2,7 +2,8 @@
  * sim_capture.c: captures on the simulated driver, where the facts of one stream and one thread do not reach: forks and
  * joins, what is said while the capture goes on, other threads, other devices, contexts that end.
  */
-/* needs: simulator */
+/* needs: simulator
+ * valgrind: no (the simulator alone, which every other program runs there) */
 #define _POSIX_C_SOURCE 200809L
 #define CHECK_WITHOUT_WARPMEM
 

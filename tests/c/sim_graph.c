@@ -2,7 +2,8 @@
  * sim_graph.c: graphs on the simulated driver: what a launch may run in which order, what of it overlaps, how long memory
  * and user objects live, and what wrong programs are told.
  */
-/* needs: simulator */
+/* needs: simulator
+ * valgrind: no (the simulator alone, which every other program runs there) */
 #define _POSIX_C_SOURCE 200809L
 #define CHECK_WITHOUT_WARPMEM
 

@@ -6,6 +6,7 @@
  * topology: hmm
  * topology: h200x2,fault=context
  * needs: simulator
+ * valgrind: no (the simulator alone, which every other program runs there)
  */
 #define _GNU_SOURCE
 #define CHECK_WITHOUT_WARPMEM

@@ -5,6 +5,7 @@
  * topology: h200x2
  * topology: wsl
  * needs: simulator
+ * valgrind: no (the simulator alone, which every other program runs there)
  */
 #define _GNU_SOURCE
 #define CHECK_WITHOUT_WARPMEM
