@@ -286,12 +286,13 @@ static void make_maker(void)
 {
     static const warp_memory_kind kinds[] = {WARP_MEMORY_CUDA_DEVICE, WARP_MEMORY_CUDA_MEMPOOL, WARP_MEMORY_CUDA_MANAGED};
     int at = __atomic_fetch_add(&next_maker, 1, __ATOMIC_SEQ_CST);
-    struct maker *m = &makers[at];
+    struct maker *m;
     warp_allocator_vtable vtable;
     warp_memory_kind kind = kinds[chance(3)];
     warp_allocator *made = NULL, *below = NULL;
     if (at >= MAKERS)
         return;
+    m = &makers[at];
     memset(&vtable, 0, sizeof vtable);
     vtable.struct_size = sizeof vtable;
     vtable.name = "maker";

@@ -464,6 +464,8 @@ TEST(forks_under_load)
 {
     if (check_under("valgrind"))
         SKIP("what a thread held that the fork left behind is lost in the child");
+    if (check_under("sanitizer"))
+        SKIP("the sanitizer's heap stays locked in the child");
     process_run(fork_under_load);
 }
 
