@@ -129,8 +129,10 @@ fn still_waiting(blocks: u64, bytes: u64) -> String {
     format!("; {bytes} bytes in {blocks} freed blocks wait for their streams")
 }
 
-fn trim(driver: &Driver, device: &Device) {
+fn trim(driver: &'static Driver, device: &'static Device) {
     if pool::in_use(device).is_some() {
+        // Without it the driver keeps what was freed, however long ago.
+        let _ = stream::settle_pools(device, driver);
         pool::trim_all(driver, device);
         let _ = driver.trim_graph_memory(device.facts().device);
     }

@@ -11,7 +11,7 @@ pub use current::{current, restore_override, set_current, thread_override};
 pub use events::{give_event, take_event};
 pub use marks::{is_this_thread, thread_mark};
 pub use on_demand::OnDemand;
-pub use work::{mark_context, synchronize_device, wait_for_work};
+pub use work::{mark_context, settle_pools, synchronize_device, wait_for_work};
 
 use crate::device::{self, Device};
 use crate::driver::{CaptureStatus, Driver, Failure, RawEvent};

@@ -119,7 +119,7 @@ pub fn synchronize_device(device: &'static Device) -> Result<()> {
 /// Has the driver see that the work is done: what pools do not keep goes back, and can be trimmed, only after a wait for the
 /// context itself, which would break a capture. So no capture may begin meanwhile, and it is left out where one runs or the GPU
 /// has got new work, for which nobody is to wait here.
-fn settle_pools(device: &'static Device, driver: &'static Driver) -> Result<()> {
+pub fn settle_pools(device: &'static Device, driver: &'static Driver) -> Result<()> {
     let settled = log::after(|| {
         let _no_begin = BEGINS.read();
         if is_capturing_on(device, driver) {

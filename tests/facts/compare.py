@@ -38,6 +38,7 @@ PROBES = [
     ("driver_probe13.cpp", "driver_facts13_h200x2.txt", "h200x2", "c++", ["-O1", "-std=c++17"], []),
     ("driver_probe14.cpp", "driver_facts14_h200x2.txt", "h200x2", "c++", ["-O1", "-std=c++17"], []),
     ("driver_probe15.cpp", "driver_facts15_h200x2.txt", "h200x2", "c++", ["-O1", "-std=c++17"], []),
+    ("driver_probe16.cpp", "driver_facts16_h200.txt", "h200", "c++", ["-O1", "-std=c++17"], []),
 ]
 
 

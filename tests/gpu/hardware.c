@@ -398,6 +398,10 @@ PROCESS_TEST(out_of_memory_says_so_and_passes)
     ptr = block(gpu, most, WARP_MEMORY_CUDA_MEMPOOL, NULL);
     REQUIRE(ptr != NULL);
     CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
+    /* Also when nobody has waited since it was freed. */
+    ptr = block(gpu, most, WARP_MEMORY_CUDA_DEVICE, NULL);
+    REQUIRE(ptr != NULL);
+    CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
     CHECK_EQ_U64(live(gpu), 0);
 }
 
