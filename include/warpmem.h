@@ -1921,7 +1921,8 @@ warp_status warp_allocator_get_for_device(warp_device *device, warp_allocator **
 
 /**
  * Has what the calling thread allocates on a GPU, and that names nothing, come from an allocator until the scope ends. What is
- * installed meanwhile is seen when the scope ends.
+ * installed meanwhile is seen when the scope ends. A thread that ends inside of
+ * the scope leaves the scope's reference to warp_shutdown().
  *
  * @param device  the GPU; NULL for the default device.
  * @param allocator  the allocator, which is referred to until the scope ends; NULL for the built-in ones.

@@ -178,10 +178,9 @@ fn serve_again(from: &Entered<Allocator>, request: &Request<'_>, first: Error) -
     })
 }
 
+/// What cannot be used is the allocator's again.
 fn give_back(from: &Allocator, address: u64, request: &Request<'_>) {
-    if let Err(error) = from.deallocate(address, request) {
-        log!(Error, "what cannot be used was not taken back: {error}");
-    }
+    allocator::tell_of_unusable(from.deallocate(address, request));
 }
 
 /// What is known of memory that an allocator gave.

@@ -257,7 +257,7 @@ fn release(me: &'static thread::Record, record: &mut Record, options: &FreeOptio
 }
 
 /// Whether the stream is the block's own, and the same one on this thread.
-fn is_own(record: &Record, stream: &Entered<Stream>) -> bool {
+pub fn is_own(record: &Record, stream: &Entered<Stream>) -> bool {
     stream.index() == record.stream() && !stream.is_per_thread()
 }
 

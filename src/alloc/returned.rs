@@ -99,9 +99,8 @@ fn release_in_order(
 ) -> Released {
     // SAFETY: the record has a hold.
     let is_ordered = slot_of(record).is_some_and(|slot| unsafe { allocator::held(slot) }.traits().ordered);
-    let is_own = |stream: &&Entered<Stream>| stream.index() == record.stream() && !stream.is_per_thread();
     if is_ordered
-        && options.stream.filter(|stream| !is_own(stream)).is_none()
+        && options.stream.is_none_or(|stream| free::is_own(record, stream))
         && record.flags() & (HOLDS_STREAM | USED_ELSEWHERE) == HOLDS_STREAM
         && (record.flags() & PER_THREAD == 0 || stream::is_this_thread(uses::own_thread(record)))
         && let Some(stream) = stream::enter_held(me, record.stream())

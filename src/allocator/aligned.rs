@@ -3,9 +3,10 @@
 #![forbid(unsafe_code)]
 
 use super::shards::Shards;
-use super::source::{Exported, Request, Source, Stacked, Traits, Upstream, may_be_repeated};
+use super::source::{
+    Exported, Request, Source, Stacked, Traits, Upstream, may_be_repeated, tell_of_unusable,
+};
 use crate::error::{Error, Result, error, fail};
-use crate::log::log;
 use std::any::Any;
 
 /// More than any page or any GPU: what is asked for beside a block is never much more than that.
@@ -65,7 +66,7 @@ impl Source for Aligned {
         let below = self.below(request)?;
         let given = self.upstream.allocate(&below)?;
         let Some(address) = given.checked_next_multiple_of(self.alignment) else {
-            self.give_back(given, &below);
+            tell_of_unusable(self.upstream.deallocate(given, &below));
             return Err(overflow(request.size, self.alignment));
         };
         if address != given && !self.moved.insert(address, given) {
@@ -106,15 +107,6 @@ impl Source for Aligned {
 
     fn as_any(&self) -> &dyn Any {
         self
-    }
-}
-
-impl Aligned {
-    #[cold]
-    fn give_back(&self, given: u64, below: &Request<'_>) {
-        if let Err(error) = self.upstream.deallocate(given, below) {
-            log!(Error, "what cannot be used was not taken back: {error}");
-        }
     }
 }
 

@@ -3,10 +3,9 @@
 #![forbid(unsafe_code)]
 
 use super::outside::{Outside, Told};
-use super::source::{Exported, Request, Source, Statistics, Traits};
+use super::source::{Exported, Request, Source, Statistics, Traits, tell_of_unusable};
 use crate::error::{self, Error, Result, Status, error, fail};
 use crate::kind::Kind;
-use crate::log::log;
 use std::any::Any;
 use std::ffi::CStr;
 
@@ -88,13 +87,6 @@ impl Custom {
             _ => Error::new(Status::AllocatorFailed, message),
         }
     }
-
-    /// What it gave is its own again: nobody can use it.
-    fn give_back_unusable(&self, address: u64, request: &Request<'_>) {
-        if let Err(error) = self.deallocate(address, request) {
-            log!(Error, "what cannot be used was not taken back: {error}");
-        }
-    }
 }
 
 fn asked(request: &Request<'_>) -> String {
@@ -132,7 +124,7 @@ impl Source for Custom {
             );
         }
         if address.checked_add(request.size).is_none() {
-            self.give_back_unusable(address, request);
+            tell_of_unusable(self.deallocate(address, request));
             fail!(
                 AllocatorFailed,
                 "the allocator \"{}\" gave {address:#x} for {} bytes, past the end of the address space; it has it back",
@@ -141,7 +133,7 @@ impl Source for Custom {
             );
         }
         if address % request.alignment != 0 {
-            self.give_back_unusable(address, request);
+            tell_of_unusable(self.deallocate(address, request));
             fail!(
                 AllocatorFailed,
                 "the allocator \"{}\" gave {address:#x}, which is not aligned to {} as was asked; it has it back",

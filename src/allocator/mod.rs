@@ -28,7 +28,10 @@ pub use install::{
 pub use limit::Limit;
 pub use logging::Logging;
 pub use outside::{Told, is_inside_a_callback};
-pub use source::{Exported, Request, Source, Stacked, Statistics, Traits, Upstream, flags, may_be_repeated};
+pub use source::{
+    Exported, Request, Source, Stacked, Statistics, Traits, Upstream, flags, may_be_repeated,
+    tell_of_unusable,
+};
 pub use statistics::Counting;
 pub use tracking::{Block, Tracking};
 

@@ -7,6 +7,7 @@ use crate::driver::IpcHandle;
 use crate::error::{Error, Result, Status, fail};
 use crate::handle::{Entered, Hold};
 use crate::kind::Kind;
+use crate::log::log;
 use crate::stream::Stream;
 use crate::thread;
 use std::any::Any;
@@ -76,6 +77,13 @@ pub fn may_be_repeated(error: &Error) -> bool {
             | Status::NotSupported
             | Status::IllegalInCapture
     )
+}
+
+/// Tells of memory that an allocator gave, that nobody can use, and that it did not take back either.
+pub fn tell_of_unusable(taken_back: Result<()>) {
+    if let Err(error) = taken_back {
+        log!(Error, "what cannot be used was not taken back: {error}");
+    }
 }
 
 /// What an allocator tells of itself.
