@@ -46,6 +46,12 @@ int main(void)
     must(warp_device_synchronize(first));
     must(warp_memory_copy(there, here, size, NULL));
 
+    /* Which way it went can be asked, before or afterwards. */
+    warp_copy_request request = {.struct_size = sizeof request, .dest = there, .src = here, .size = size};
+    warp_copy_info way = {.struct_size = sizeof way};
+    must(warp_copy_get_path(&request, NULL, &way));
+    printf("path %d, %s\n", way.path, way.is_async ? "asynchronous" : "done when the call returns");
+
     /* To page-locked memory the copy is only put on the stream; to ordinary host memory it would have happened now. */
     must(warp_memory_copy(host, there, size, NULL));
     must(warp_device_synchronize(last));

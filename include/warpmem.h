@@ -484,7 +484,8 @@ warp_status warp_device_synchronize(warp_device *device);
  *
  * Work on a GPU is ordered by streams. Each device has one default stream, made when it is first needed and shared
  * by all threads; a thread can put another in its place for itself. NULL, wherever a stream is expected, is the
- * device's current stream. The CPU has one pseudo-stream a thread, on which everything is done when a call returns.
+ * device's current stream. The CPU has one pseudo-stream a thread, on which everything is done when a call returns, unless the
+ * thread captures it.
  * ================================================================================================ */
 
 /** A stream. Good until it is released or the library is shut down. */
@@ -613,10 +614,10 @@ warp_status warp_stream_get_current(warp_device *device, warp_stream **out);
 warp_status warp_stream_set_current(warp_device *device, warp_stream *stream);
 
 /**
- * Waits until everything that was put on the stream is done.
+ * Waits until everything that was put on the stream is done. What the CPU's was given is done, or recorded.
  *
  * @param stream  the stream; NULL for the current one of the default device.
- * @return WARP_ERROR_ILLEGAL_IN_CAPTURE while the stream is being captured; WARP_ERROR_DEVICE_LOST also when a
+ * @return WARP_ERROR_ILLEGAL_IN_CAPTURE while the stream, of a GPU, is being captured; WARP_ERROR_DEVICE_LOST also when a
  *     kernel faulted.
  */
 warp_status warp_stream_synchronize(warp_stream *stream);
@@ -628,6 +629,39 @@ warp_status warp_stream_synchronize(warp_stream *stream);
  * @param out  1 when it is, 0 when work is pending.
  */
 warp_status warp_stream_query_idle(warp_stream *stream, uint8_t *out);
+
+/** A function of the caller's that a stream calls. It must not throw. */
+typedef void (*warp_host_function)(void *user);
+
+/**
+ * Has a function called in the order of a stream.
+ *
+ * On the CPU's stream it is called now, on this thread; while the thread captures on the CPU it becomes a part of the graph, and is
+ * called in each run, on the thread that launches. It may call any function of the library, also release the graph that runs,
+ * but not launch that.
+ *
+ * On a stream of a GPU it is called on a thread of the driver's, after all work that was put on the stream before, and work behind
+ * it waits for its end. On a stream that is captured it becomes a part of the graph and is called in each run. There it must not
+ * call what reaches the driver: the driver refuses that (WARP_ERROR_DRIVER), or waits for ever. HOST memory of the library can be
+ * allocated, filled, copied and freed; of other memory the driver is asked what it is. When the context is lost, or a kernel faults
+ * in it, the function is not called any more.
+ *
+ * Any thread; on a captured stream the one that captures. Nothing is called once the process exits.
+ *
+ * @param stream  the stream; NULL for the current one of the default device.
+ * @param function  what is called.
+ * @param user  passed to both functions.
+ * @param release  called once, with `user`, when `function` will not be called any more: on the CPU's stream before this returns;
+ *     on a GPU's after the call, by the driver's thread or this one; for a part of a graph when the graph is released and no run of
+ *     it goes on, on whichever thread finds that out. That a GPU's context is lost is found out by a later call of this function for
+ *     a GPU, or warp_shutdown(). NULL for nothing. Not called when this fails: `user` is the caller's then.
+ * @return WARP_ERROR_INVALID_ARGUMENT when `function` is NULL; WARP_ERROR_ILLEGAL_IN_CAPTURE on a stream that another thread
+ *     captures; WARP_ERROR_NOT_SUPPORTED with a driver that has no host functions; WARP_ERROR_DEVICE_LOST.
+ */
+warp_status warp_stream_host_call(warp_stream *stream,
+                                  warp_host_function function,
+                                  void *user,
+                                  warp_host_function release);
 
 /* ================================================================================================
  * Events
@@ -1402,10 +1436,13 @@ warp_status warp_memory_fill(void *ptr,
  * Copies bytes between any two places: host and GPUs, any kinds, with or without access between the GPUs. Between
  * host memory the copy has happened when the call returns; else it happens in the order of the stream, and pageable
  * host memory is read, or written, before the call returns. The caller orders the copy after what produced the
- * source.
+ * source. Ends that overlap are copied as if all of the source was read first.
  *
  * On a stream that is captured the copy is recorded: each run of the graph reads and writes the memory anew, pageable
  * host memory too. The graph keeps blocks of this library at both ends; other memory is the caller's to keep.
+ *
+ * While the thread captures on the CPU a copy between host memory is recorded. A source that lies in no block of this library, nor
+ * in what the capture has written to, is copied at once, and need not last; a destination is the caller's to keep.
  *
  * @param dest  where to.
  * @param src  where from.
@@ -1414,7 +1451,8 @@ warp_status warp_memory_fill(void *ptr,
  *     the source's. Managed memory counts as a GPU's only where no other end is.
  * @return WARP_ERROR_INVALID_ARGUMENT for NULL, a range that passes the end of its block, and memory of a graph that was
  *     not launched yet; WARP_ERROR_ACCESS_DENIED for a copy between the pools of two GPUs in a capture when neither may
- *     touch the other's, and the capture goes on.
+ *     touch the other's, and the capture goes on; WARP_ERROR_ILLEGAL_IN_CAPTURE between host memory and a GPU's without a
+ *     stream, while the thread captures on the CPU.
  */
 warp_status warp_memory_copy(void *dest, const void *src, uint64_t size, warp_stream *stream);
 
@@ -2700,8 +2738,8 @@ warp_status warp_array_ones(warp_device *device,
  * @param value  one item, in host memory; read before the call returns.
  * @param options  how it should be; NULL for the defaults.
  * @param out  the array, to be given back with warp_array_release().
- * @return as warp_array_empty(), and WARP_ERROR_NOT_SUPPORTED on a GPU for strides that are no multiple of the item
- *     and leave more than 65536 gaps.
+ * @return as warp_array_empty(), and WARP_ERROR_INVALID_ARGUMENT for strides that have items share some of their bytes;
+ *     WARP_ERROR_NOT_SUPPORTED on a GPU that cannot load a kernel, for more than 65536 separate pieces.
  */
 warp_status warp_array_full(warp_device *device,
                             warp_dtype dtype,
@@ -2778,23 +2816,29 @@ warp_status warp_array_get_shape(const warp_array *array,
  * @param value_size  its bytes, the item_size of the array's type.
  * @param stream  where to put it; NULL for the current stream of the memory's device.
  * @return WARP_ERROR_SIZE_MISMATCH; WARP_ERROR_INVALID_ARGUMENT for items that share bytes with each other;
- *     WARP_ERROR_NOT_SUPPORTED on a GPU when gaps part the items into more than 65536 pieces.
+ *     WARP_ERROR_ACCESS_DENIED for a stream of another GPU, which may not touch them; WARP_ERROR_NOT_SUPPORTED on a GPU that
+ *     cannot load a kernel, for more than 65536 separate pieces.
  */
 warp_status warp_array_fill(warp_array *array, const void *value, uint64_t value_size, warp_stream *stream);
 
 /**
- * Copies items between arrays on any two devices, of any kinds. Both are taken as rows of items without gaps,
- * whatever their shapes; the types may differ as long as the items have the same size. Ordered as warp_memory_copy()
- * is. Ranges that overlap can be copied on the CPU only.
+ * Copies items between arrays on any two devices, of any kinds, with any strides. The types may differ as long as the items
+ * have the same size. Two arrays without gaps are taken as rows of items, whatever their shapes, and so are arrays of one
+ * dimension: there the offsets and the count choose items. Any others have the same shape, and are copied whole. Ordered as
+ * warp_memory_copy() is; which way it goes, warp_copy_get_path() tells.
  *
- * @param dest  where to.
- * @param src  where from.
+ * @param dest  where to. What lies between its items is not touched.
+ * @param src  where from. It may overlap the destination: all of it is read first.
  * @param dest_offset  the first item to write.
  * @param src_offset  the first item to read.
  * @param count  how many items; 0 for as many as the source has. A source without items is nothing to do.
  * @param stream  where to put it; NULL for the stream that warp_memory_copy() chooses.
- * @return WARP_ERROR_SIZE_MISMATCH for items of different sizes; WARP_ERROR_INVALID_ARGUMENT for a range that passes
- *     the end of either array; WARP_ERROR_NOT_SUPPORTED for an array or a view with gaps, or in another order.
+ * @return WARP_ERROR_SIZE_MISMATCH for items of different sizes, and for different shapes; WARP_ERROR_INVALID_ARGUMENT for a
+ *     range that passes the end of either array, and for items of the destination that share bytes;
+ *     WARP_ERROR_NOT_SUPPORTED for an offset or a part of an array that is no row, and for gaps on a GPU that cannot load a
+ *     kernel; WARP_ERROR_OUT_OF_MEMORY when memory for a way with stops is not to be had; WARP_ERROR_ACCESS_DENIED for memory
+ *     that the stream's GPU may not touch; WARP_ERROR_ILLEGAL_IN_CAPTURE and _ACCESS_DENIED for what a graph cannot do, and the
+ *     capture goes on.
  */
 warp_status warp_array_copy(warp_array *dest,
                             const warp_array *src,
@@ -2806,7 +2850,7 @@ warp_status warp_array_copy(warp_array *dest,
 /**
  * Makes a new array with the type, the shape and the items of another one, on any device, in rows without gaps.
  *
- * @param array  what to copy; without gaps itself.
+ * @param array  what to copy.
  * @param device  where to; NULL for the array's own device.
  * @param options  how the new array should be; NULL for the defaults. Its strides must be NULL. Its stream, which the
  *     copy is put on, is of the new array's device if that is a GPU, else of the old one's.
@@ -2817,6 +2861,33 @@ warp_status warp_array_clone(const warp_array *array,
                              warp_device *device,
                              const warp_array_options *options,
                              warp_array **out);
+
+/**
+ * Brings an array to a device: a view of it where it is there already, whatever its strides, else a clone as
+ * warp_array_clone() makes it. Either is given back in the same way.
+ *
+ * @param array  the array.
+ * @param device  where it is wanted; NULL for the default.
+ * @param options  how a clone should be, as for warp_array_clone(); a view takes nothing from it.
+ * @param out  the array there, to be given back with warp_array_release().
+ * @return as warp_array_clone().
+ */
+warp_status warp_array_to_device(const warp_array *array,
+                                 warp_device *device,
+                                 const warp_array_options *options,
+                                 warp_array **out);
+
+/**
+ * Makes an array one of rows without gaps: a view of it where it is that already, else a clone on its own device.
+ *
+ * @param array  the array.
+ * @param options  how a clone should be, as for warp_array_clone(); a view takes nothing from it.
+ * @param out  the array without gaps, to be given back with warp_array_release().
+ * @return as warp_array_clone().
+ */
+warp_status warp_array_contiguous(const warp_array *array,
+                                  const warp_array_options *options,
+                                  warp_array **out);
 
 /* ================================================================================================
  * Views of arrays
@@ -2989,6 +3060,235 @@ warp_status warp_indexed_array_get_index(const warp_indexed_array *indexed,
                                          size_t dimension,
                                          warp_array **out);
 
+/**
+ * Copies the items that an indexed array shows into an array of the same shape, on any device. Ordered as warp_memory_copy()
+ * is. The numbers are read when the copy is made, in the order of the stream where they are in a GPU's memory; those in memory
+ * of the host during the call. Index arrays must not lie in what is written.
+ *
+ * @param dest  where to, with any strides.
+ * @param src  what to gather.
+ * @param stream  where to put it; NULL for the stream that warp_memory_copy() chooses.
+ * @return as warp_array_copy(); WARP_ERROR_INVALID_ARGUMENT for a number in host memory that leads out of the data, and nothing
+ *     is written. A GPU leaves such items as they are in the destination; to the host, or to another GPU, zeros may arrive.
+ */
+warp_status warp_indexed_array_gather(warp_array *dest, const warp_indexed_array *src, warp_stream *stream);
+
+/**
+ * Copies an array to the items that an indexed array of the same shape shows, on any device. Where numbers repeat, it is left
+ * to chance which item stays.
+ *
+ * @param dest  where to scatter.
+ * @param src  where from, with any strides.
+ * @param stream  where to put it; NULL for the stream that warp_memory_copy() chooses.
+ * @return as warp_indexed_array_gather().
+ */
+warp_status warp_indexed_array_scatter(warp_indexed_array *dest, const warp_array *src, warp_stream *stream);
+
+/**
+ * Copies the items that one indexed array shows to those that another of the same shape shows, on any two devices.
+ *
+ * @param dest  where to scatter.
+ * @param src  what to gather.
+ * @param stream  where to put it; NULL for the stream that warp_memory_copy() chooses.
+ * @return as warp_indexed_array_gather().
+ */
+warp_status warp_indexed_array_copy(warp_indexed_array *dest,
+                                    const warp_indexed_array *src,
+                                    warp_stream *stream);
+
+/**
+ * Sets every item that an indexed array shows; other items of its data are not touched.
+ *
+ * @param indexed  the indexed array.
+ * @param value  one item, in host memory; read before the call returns.
+ * @param value_size  its bytes, the item_size of the data's type.
+ * @param stream  where to put it; NULL for the current stream of the memory's device.
+ * @return as warp_array_fill() and warp_indexed_array_scatter().
+ */
+warp_status warp_indexed_array_fill(warp_indexed_array *indexed,
+                                    const void *value,
+                                    uint64_t value_size,
+                                    warp_stream *stream);
+
+/**
+ * Makes a new array of the items that an indexed array shows, on any device, in rows without gaps.
+ *
+ * @param indexed  what to gather.
+ * @param device  where to; NULL for its own device.
+ * @param options  how the new array should be, as for warp_array_clone().
+ * @param out  the new array, to be given back with warp_array_release().
+ * @return as warp_array_clone() and warp_indexed_array_gather().
+ */
+warp_status warp_indexed_array_clone(const warp_indexed_array *indexed,
+                                     warp_device *device,
+                                     const warp_array_options *options,
+                                     warp_array **out);
+
+/* ================================================================================================
+ * Copies
+ *
+ * Copies of items and of bytes take the fastest way that is legal between any two devices and kinds of memory, with gaps or
+ * without; which one that is can be asked. A copy with a GPU at one end is work of a stream: it comes after what was put there
+ * before, and what is put there later comes after it, also where other streams, the copy threads, or temporary memory take
+ * part. The caller orders it after what produced the source. A call takes no longer than putting it on the stream, but for
+ * ordinary (pageable) host memory, which has been read, or written, when the call returns, and for copies from host to host.
+ *
+ * Large copies of pageable memory go through page-locked buffers, filled and emptied by *copy threads*. They start with the
+ * first such copy and end with warp_shutdown(). The buffers are kept meanwhile, in no count of blocks: up to 4 MiB for each
+ * thread and two more, twice, and up to 128 MiB for copies between GPUs. Within a capture the driver's own way is recorded.
+ *
+ * Ends that overlap are copied as if all of the source was read first. Items of a destination that share bytes with each
+ * other are refused. Numbers of an index array that lead out of its data are refused where they are in host memory; a GPU
+ * leaves such items out: nothing is read or written outside.
+ * ================================================================================================ */
+
+/** The way that the bytes of a copy go. */
+typedef int32_t warp_copy_path;
+
+/** Nothing is to be copied. */
+#define WARP_COPY_PATH_NONE 0
+/** From host to host, by the calling thread. */
+#define WARP_COPY_PATH_HOST 1
+/** From host to host, by the copy threads as well. */
+#define WARP_COPY_PATH_HOST_THREADS 2
+/** Within the memory of one GPU. */
+#define WARP_COPY_PATH_DEVICE 3
+/** Between a GPU and page-locked memory, by the GPU itself. */
+#define WARP_COPY_PATH_PINNED 4
+/** Between a GPU and pageable memory, by the calling thread or the driver. */
+#define WARP_COPY_PATH_PAGEABLE 5
+/** Between a GPU and pageable memory, by the copy threads through page-locked buffers. */
+#define WARP_COPY_PATH_PAGEABLE_PIPELINED 6
+/** From GPU to GPU directly. */
+#define WARP_COPY_PATH_PEER 7
+/** From GPU to GPU without access, staged by the driver. */
+#define WARP_COPY_PATH_PEER_STAGED 8
+/** From GPU to GPU without access, through page-locked buffers. */
+#define WARP_COPY_PATH_PEER_PIPELINED 9
+/** An end is managed memory, which the driver finds where it is. */
+#define WARP_COPY_PATH_MANAGED 10
+
+/** What makes a copy. */
+typedef int32_t warp_copy_method;
+
+/** Nobody: nothing is to be copied. */
+#define WARP_COPY_METHOD_NONE 0
+/** The driver, by one call. */
+#define WARP_COPY_METHOD_DRIVER 1
+/** A kernel of the library, on the device that is told. */
+#define WARP_COPY_METHOD_KERNEL 2
+/** The CPU, which packs or unpacks pageable memory where a GPU has the other end. */
+#define WARP_COPY_METHOD_CPU 3
+/** Several steps, by way of temporary memory or page-locked buffers. */
+#define WARP_COPY_METHOD_STAGED 4
+
+/**
+ * A copy. Each end is memory, an array or an indexed array; what is not used is NULL. All zero but struct_size is a copy of
+ * nothing from nowhere, which is refused.
+ */
+typedef struct warp_copy_request {
+    /** sizeof(warp_copy_request), set by the caller. */
+    size_t struct_size;
+    /** Where to, as for warp_memory_copy(). */
+    void *dest;
+    /** Where from, as for warp_memory_copy(). */
+    const void *src;
+    /** Bytes, where both ends are memory. */
+    uint64_t size;
+    /** Where to, as for warp_array_copy(). */
+    warp_array *dest_array;
+    /** Where from, as for warp_array_copy(). */
+    const warp_array *src_array;
+    /** Where to, as for warp_indexed_array_scatter(). */
+    warp_indexed_array *dest_indexed;
+    /** Where from, as for warp_indexed_array_gather(). */
+    const warp_indexed_array *src_indexed;
+    /** Between arrays: the first item to write. */
+    uint64_t dest_offset;
+    /** Between arrays: the first item to read. */
+    uint64_t src_offset;
+    /** Between arrays: how many items; 0 for as many as the source has. */
+    uint64_t count;
+} warp_copy_request;
+
+/** What a copy would do. */
+typedef struct warp_copy_info {
+    /** sizeof(warp_copy_info), set by the caller. */
+    size_t struct_size;
+    /** Whose stream it is put on, or whose kernel makes it; the CPU from host to host. */
+    warp_device *device;
+    /** Bytes that are copied. */
+    uint64_t size;
+    /** Bytes of temporary memory on GPUs at a time. Page-locked buffers, which are kept, are not counted. */
+    uint64_t staging;
+    /** The way. */
+    warp_copy_path path;
+    /** WARP_COPY_METHOD_… */
+    warp_copy_method method;
+    /**
+     * Does the call only put the copy on the stream, or into the graph that this is captured into? 0 when the calling thread
+     * moves bytes, or waits for their end: host to host, and pageable memory.
+     */
+    uint8_t is_async;
+} warp_copy_info;
+
+/**
+ * Tells what a copy would do now, without doing it. That may change with access, with allocators, and inside of a capture.
+ * Any thread.
+ *
+ * @param request  the copy.
+ * @param stream  where it would be put; NULL for the stream that the copy would choose.
+ * @param out  filled as far as its struct_size goes.
+ * @return as warp_copy_run() would return before anything is done.
+ */
+warp_status warp_copy_get_path(const warp_copy_request *request, warp_stream *stream, warp_copy_info *out);
+
+/**
+ * Makes a copy that is described by a struct: what warp_memory_copy(), warp_array_copy() and the copies of indexed arrays do.
+ * Any thread.
+ *
+ * @param request  the copy.
+ * @param stream  where to put it, of either device; NULL for the stream that warp_memory_copy() chooses.
+ * @return as those, WARP_ERROR_ACCESS_DENIED, _ILLEGAL_IN_CAPTURE, _NOT_SUPPORTED and _OUT_OF_MEMORY among them;
+ *     WARP_ERROR_INVALID_ARGUMENT for a request with two destinations or two sources, with memory at one end and an array at the
+ *     other, or without ends.
+ */
+warp_status warp_copy_run(const warp_copy_request *request, warp_stream *stream);
+
+/**
+ * Makes copies one after another, as if each had a call of its own, for less. All are checked before the first is made: if one
+ * is wrong, nothing is done. Any thread.
+ *
+ * @param requests  the copies.
+ * @param stride  bytes from each to the next, sizeof(warp_copy_request) for an array of them.
+ * @param count  how many; 0 does nothing.
+ * @param stream  where to put them, of one device of each; NULL for the stream that each would choose.
+ * @param out_bad  which of them failed, counted from 0; `count` when none did or it was not one of them. May be NULL.
+ * @return as warp_copy_run(). What is found wrong before leaves everything as it was; after a failure of the driver, of memory, or
+ *     a capture that another thread begins meanwhile, the copies before the one that is told have been made.
+ */
+warp_status warp_copy_run_batch(const warp_copy_request *requests,
+                                size_t stride,
+                                size_t count,
+                                warp_stream *stream,
+                                size_t *out_bad);
+
+/**
+ * Sets how many copy threads large copies of pageable memory have, beside the thread that calls. Threads that are there
+ * already end if there are more, and their buffers are given back with 0. For the process, any thread.
+ *
+ * @param count  how many; 0 for none: such copies are left to the driver, and copies from host to host to the calling thread.
+ *     More than half of the machine's cores is taken as that. At the start it is 4, or that.
+ */
+warp_status warp_copy_set_threads(uint32_t count);
+
+/**
+ * Tells how many copy threads large copies may have, whether they have started or not. Cheap; any thread.
+ *
+ * @param out  what warp_copy_set_threads() set, as far as that goes.
+ */
+warp_status warp_copy_get_threads(uint32_t *out);
+
 /* ================================================================================================
  * Captures
  *
@@ -3000,7 +3300,14 @@ warp_status warp_indexed_array_get_index(const warp_indexed_array *indexed,
  *
  * Nothing of this library breaks a capture. What cannot be recorded (plain, managed and page-locked memory, waiting,
  * queries) is refused with WARP_ERROR_ILLEGAL_IN_CAPTURE before the driver sees it, and the capture goes on. Work of the
- * CPU is not recorded: it happens at once.
+ * CPU is not recorded in it: it happens at once.
+ *
+ * The CPU's stream is captured as well. It is another one in each thread, so such a capture is the thread's that began it, and
+ * others go on as ever. Recorded are fills and copies of host memory, in whatever chapter they stand, functions of
+ * warp_stream_host_call(), and launches of graphs of the CPU; work of GPUs goes to its streams as ever. A copy between host memory
+ * and a GPU's names its stream then, or is refused, since it would be missing in the runs. Allocations happen at once, and the
+ * graph keeps the blocks: what an array is filled with when it is made is there after a run. Such captures may go on inside
+ * of each other, up to 8; what is recorded goes to the innermost, and that is what is ended, paused or given up.
  *
  * Only the thread that captures puts work on the streams of its capture, unless it is relaxed: allocations, fills, copies
  * and launches by others are refused there, since they would not run. On other streams other threads go on as usual, in
@@ -3013,7 +3320,8 @@ warp_status warp_indexed_array_get_index(const warp_indexed_array *indexed,
  * A graph keeps what calls of this library recorded: blocks that are freed meanwhile are given back when the graph, and
  * every run of it, is gone. What kernels use that the caller launches is the caller's to name: warp_graph_retain(). Host
  * memory is recorded by its address and read or written by every run: where it is no block of this library, it is the
- * caller's to keep.
+ * caller's to keep. But in a capture of the CPU the source of warp_memory_copy() that lies in no block, nor in what the capture
+ * has written to, is copied when it is recorded.
  * ================================================================================================ */
 
 /**
@@ -3031,7 +3339,8 @@ typedef int32_t warp_capture_mode;
 
 /**
  * The graph will be a part of another, the body of a conditional node or a child: such graphs must not allocate, so
- * allocations are refused while it is captured, and not only when the outer graph is made.
+ * allocations are refused while it is captured, and not only when the outer graph is made. On the CPU the thread's allocations
+ * there are refused meanwhile.
  */
 #define WARP_CAPTURE_NO_ALLOCATIONS 1u
 
@@ -3041,7 +3350,7 @@ typedef struct warp_capture_options {
     size_t struct_size;
     /**
      * A CUgraph to capture into, such as the body of a conditional node, beside what is in it. It stays the caller's, and
-     * has to stay until the capture has ended. NULL for a graph of the capture's own.
+     * has to stay until the capture has ended. NULL for a graph of the capture's own, as for the CPU.
      */
     void *native_graph;
     /** WARP_CAPTURE_NO_ALLOCATIONS or 0. */
@@ -3067,7 +3376,8 @@ typedef struct warp_capture_info {
     /** sizeof(warp_capture_info), set by the caller. */
     size_t struct_size;
     /**
-     * The driver's number of the capture, and of the graph that comes of it; 0 for none. A pause does not change it.
+     * The driver's number of the capture, and of the graph that comes of it, or the library's own for the CPU; 0 for none. A pause
+     * does not change it.
      */
     uint64_t id;
     /** Id of the stream that it began on, where it is ended; 0 when the library does not know it. */
@@ -3082,14 +3392,15 @@ typedef struct warp_capture_info {
 
 /**
  * Begins to capture a stream, on the calling thread. Streams that wait for its work take part in the capture from then
- * on. It is ended on the same stream and, unless it is relaxed, by the same thread.
+ * on. It is ended on the same stream and, unless it is relaxed, by the same thread. One of the CPU is always ended by the
+ * thread that began it; when that ends before, the capture is given up.
  *
- * @param stream  a stream of a GPU, not the legacy default stream; it is not released before the end. NULL for the
+ * @param stream  a stream, not the legacy default stream of a GPU; it is not released before the end. NULL for the
  *     current one of the default device.
- * @param mode  WARP_CAPTURE_GLOBAL, _THREAD_LOCAL or _RELAXED.
- * @return WARP_ERROR_ILLEGAL_IN_CAPTURE when the stream is captured already or its capture is paused;
- *     WARP_ERROR_INVALID_ARGUMENT for an unknown mode and the legacy stream; WARP_ERROR_NOT_SUPPORTED for the CPU, and
- *     with drivers before 12.3.
+ * @param mode  WARP_CAPTURE_GLOBAL, _THREAD_LOCAL or _RELAXED. On the CPU it makes no difference.
+ * @return WARP_ERROR_ILLEGAL_IN_CAPTURE when the stream is captured already or its capture is paused, and when 8 captures of the
+ *     CPU go on on the thread; WARP_ERROR_INVALID_ARGUMENT for an unknown mode and the legacy stream;
+ *     WARP_ERROR_NOT_SUPPORTED with drivers before 12.3.
  */
 warp_status warp_capture_begin(warp_stream *stream, warp_capture_mode mode);
 
@@ -3099,7 +3410,7 @@ warp_status warp_capture_begin(warp_stream *stream, warp_capture_mode mode);
  * @param stream  as for warp_capture_begin().
  * @param mode  WARP_CAPTURE_GLOBAL, _THREAD_LOCAL or _RELAXED.
  * @param options  how it should be; NULL for the defaults.
- * @return As warp_capture_begin(); WARP_ERROR_INVALID_ARGUMENT for unknown flags.
+ * @return As warp_capture_begin(); WARP_ERROR_INVALID_ARGUMENT for unknown flags, and for the CPU with a native graph.
  */
 warp_status warp_capture_begin_with(warp_stream *stream,
                                     warp_capture_mode mode,
@@ -3115,8 +3426,8 @@ warp_status warp_capture_begin_with(warp_stream *stream,
  * @param stream  a stream that is being captured; NULL for the current one of the default device.
  * @param flags  WARP_CAPTURE_NO_ALLOCATIONS or 0.
  * @return WARP_SUCCESS also when the library has taken note of it already; WARP_ERROR_INVALID_ARGUMENT when the stream is
- *     not being captured; WARP_ERROR_ILLEGAL_IN_CAPTURE when the library began the capture, and when it is broken;
- *     WARP_ERROR_NOT_SUPPORTED for the CPU, and with drivers before 12.3.
+ *     not being captured, and for the CPU's; WARP_ERROR_ILLEGAL_IN_CAPTURE when the library began the capture, and when it is
+ *     broken; WARP_ERROR_NOT_SUPPORTED with drivers before 12.3.
  */
 warp_status warp_capture_adopt(warp_stream *stream, uint32_t flags);
 
@@ -3147,7 +3458,8 @@ warp_status warp_capture_abandon(warp_stream *stream);
 /**
  * Stops capturing for a while: what is put on the stream runs, and must not use blocks of the capture. Streams that take
  * part and were not joined are joined first, and do not take part afterwards. Blocks of the capture that are freed
- * meanwhile are freed in the graph. Events recorded before the pause cannot be waited for after it.
+ * meanwhile are freed in the graph. Events recorded before the pause cannot be waited for after it. On the CPU blocks are
+ * used as ever.
  *
  * @param stream  the stream that the capture began on; NULL for the current one of the default device.
  * @return As warp_capture_end(); WARP_ERROR_ILLEGAL_IN_CAPTURE when it is paused already; WARP_ERROR_NOT_SUPPORTED for
@@ -3166,7 +3478,7 @@ warp_status warp_capture_resume(warp_stream *stream);
 /**
  * Tells whether and how a stream is captured. Does no harm to a capture, and may be asked by any thread.
  *
- * @param stream  the stream, also of the CPU, which is never captured; NULL for the current one of the default device.
+ * @param stream  the stream; of the CPU's that of the calling thread is meant. NULL for the current one of the default device.
  * @param out  filled as far as its struct_size goes.
  * @return WARP_ERROR_ILLEGAL_IN_CAPTURE for the legacy default stream while a blocking stream of its device is captured.
  */
@@ -3179,6 +3491,9 @@ warp_status warp_capture_query_info(warp_stream *stream, warp_capture_info *out)
  * launch makes it anew at the same addresses, and frees first what the last run left. Blocks that were not freed in the
  * capture are the caller's to free, at any time; the memory goes back when nobody can use it any more, neither the caller
  * nor a run of the graph.
+ *
+ * A graph of the CPU is a list of steps, which the launching thread works off. It allocates nothing: blocks that its capture
+ * allocated are ordinary ones, which it keeps as it keeps all else that it uses.
  * ================================================================================================ */
 
 /** A graph. Good until it is released or the library is shut down. */
@@ -3191,14 +3506,17 @@ typedef struct warp_graph_info {
     /** The device that it was captured on; NULL when that is no longer in the table. */
     warp_device *device;
     /**
-     * The CUgraph, for other code to look into or to copy. It is this library's to destroy, and not to be changed.
+     * The CUgraph, for other code to look into or to copy. It is this library's to destroy, and not to be changed. NULL for a graph
+     * of the CPU.
      */
     void *native_graph;
     /** The CUgraphExec; NULL before the first launch. It is this library's to destroy. */
     void *native_exec;
     /** The number that its capture had. */
     uint64_t id;
-    /** Blocks that its capture allocated and that are not freed yet. */
+    /**
+     * Blocks that its capture allocated and that are not freed yet; 0 for a graph of the CPU, whose blocks are no memory of its own.
+     */
     uint64_t block_count;
     /** Was it launched with warp_graph_launch()? */
     uint8_t is_launched;
@@ -3230,11 +3548,18 @@ typedef struct warp_graph_memory_info {
  * a copy of the graph becomes a part of that capture. Runs of one graph never overlap. Any thread; on a captured stream
  * the one that captures.
  *
+ * A graph of the CPU has run when this returns. A launch waits until a run that another thread makes is over, also one as a part
+ * of another graph. While the thread captures on the CPU the graph becomes a part of that capture instead, and either may be
+ * released first.
+ *
  * @param graph  the graph.
  * @param stream  a stream of its device; NULL for the current one of that.
  * @return WARP_ERROR_INVALID_ARGUMENT for a stream of another device, and on a stream that another thread captures;
- *     WARP_ERROR_ILLEGAL_IN_CAPTURE on a stream that is captured, for a graph that allocates (the capture goes on);
- *     WARP_ERROR_OUT_OF_MEMORY when its memory cannot be made, after waiting for frees that are pending: nothing ran.
+ *     WARP_ERROR_ILLEGAL_IN_CAPTURE on a stream that is captured, for a graph that allocates (the capture goes on), and of a graph of
+ *     the CPU in the middle of its own run, more than 16 runs in the middle of each other, and more than 64 graphs in each other;
+ *     WARP_ERROR_BUSY when another thread that runs it waits for a run of this thread; WARP_ERROR_OUT_OF_MEMORY when its
+ *     memory cannot be made, after waiting for frees that are pending: nothing ran. On the CPU the error of a step, after which
+ *     the run ended: the steps before have happened.
  */
 warp_status warp_graph_launch(warp_graph *graph, warp_stream *stream);
 

@@ -5,8 +5,10 @@
 use lock_api::RawRwLock as _;
 use parking_lot::{RawRwLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use std::cell::UnsafeCell;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Values that a child found and did not trust. Kept, so that what they own does not look lost.
 pub struct Distrusted<T> {
@@ -93,6 +95,59 @@ impl<T: Copy> Lock<T> {
     }
 }
 
+/// A value under a lock, with a condition of it that threads wait for, which the child of a fork can go on using. Neither to lock
+/// nor to wait allocates.
+pub struct Monitor<T> {
+    inner: UnsafeCell<Watched<T>>,
+    distrusted: Distrusted<Watched<T>>,
+}
+
+struct Watched<T> {
+    value: Mutex<T>,
+    changed: Condvar,
+}
+
+// SAFETY: the lock and the condition are replaced only while nobody else is here; the value is reached through the lock.
+unsafe impl<T: Send> Sync for Monitor<T> {}
+
+impl<T> Monitor<T> {
+    pub const fn new(value: T) -> Monitor<T> {
+        Monitor {
+            inner: UnsafeCell::new(Watched { value: Mutex::new(value), changed: Condvar::new() }),
+            distrusted: Distrusted::new(),
+        }
+    }
+
+    fn watched(&self) -> &Watched<T> {
+        // SAFETY: written only by `replace_in_child`, which is alone.
+        unsafe { &*self.inner.get() }
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.watched().value.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets go of the lock until somebody says that the value has changed, or for no reason.
+    pub fn wait<'a>(&'a self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        self.watched().changed.wait(guard).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes all who wait. The caller has changed the value under the lock.
+    pub fn tell(&self) {
+        self.watched().changed.notify_all();
+    }
+
+    /// As `Lock::replace_in_child`.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn replace_in_child(&self, fresh: T) {
+        let fresh = Watched { value: Mutex::new(fresh), changed: Condvar::new() };
+        // SAFETY: nobody else uses it, by the caller's promise.
+        unsafe { self.distrusted.replace(self.inner.get(), fresh) };
+    }
+}
+
 /// A value that threads change, taken apart only by the process that made it: a fork copies it in the middle of a change. For
 /// what a child has but never uses.
 pub struct Own<T: 'static> {
@@ -154,6 +209,25 @@ mod tests {
         unsafe { lock.replace_in_child(vec![2]) };
         lock.write().push(3);
         assert_eq!(*lock.read(), [2, 3]);
+    }
+
+    #[test]
+    fn a_monitor_that_was_left_locked_is_free_again() {
+        let monitor = Monitor::new(1);
+        std::mem::forget(monitor.lock());
+        // SAFETY: this thread is alone with it; the forgotten guard stands for a thread that is gone.
+        unsafe { monitor.replace_in_child(2) };
+        assert_eq!(*monitor.lock(), 2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                *monitor.lock() = 3;
+                monitor.tell();
+            });
+            let mut value = monitor.lock();
+            while *value != 3 {
+                value = monitor.wait(value);
+            }
+        });
     }
 
     #[test]

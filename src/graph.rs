@@ -10,7 +10,8 @@ use crate::handle::Entered;
 use crate::runtime;
 use crate::stream::{self, Stream};
 
-/// Runs the graph in the order of the stream; on a stream that is captured it becomes a part of what is captured.
+/// Runs the graph in the order of the stream; on a stream that is captured it becomes a part of what is captured. One of the CPU has
+/// run when this returns.
 pub fn launch(graph: &Entered<Graph>, stream: &Entered<Stream>) -> Result<()> {
     let device = graph.device();
     if !std::ptr::eq(stream.device(), device) {
@@ -22,6 +23,12 @@ pub fn launch(graph: &Entered<Graph>, stream: &Entered<Stream>) -> Result<()> {
             stream.id(),
             stream.device().alias()
         );
+    }
+    if !device.is_cuda() {
+        return match capture::of_cpu()? {
+            Some(outer) => capture::record_child(&outer, graph),
+            None => graph.run(),
+        };
     }
     let driver = device.require_cuda("a launch")?;
     let _context = device.enter(driver)?;
@@ -97,7 +104,8 @@ fn record_launch(driver: &'static Driver, graph: &Entered<Graph>, stream: &Enter
 
 /// The driver's graph and what is launched, for other code to look at and use.
 pub fn natives(graph: &Entered<Graph>) -> Result<(RawGraph, RawGraphExec)> {
-    if !graph.device().is_lost()
+    if graph.device().is_cuda()
+        && !graph.device().is_lost()
         && let Ok(driver) = runtime::driver()
     {
         let device = graph.device();

@@ -14,7 +14,8 @@
 //! - `pool`: memory pools, and which one a device allocates from.
 //! - `capture`: work that is recorded, and the graph that owns what was allocated meanwhile. `graph`: launching it.
 //! - `peer`: which GPU may touch whose memory.
-//! - `stream`: the order of work on a device. `event`: marks in it, and the order between streams.
+//! - `stream`: the order of work on a device. `event`: marks in it, and the order between streams. `host_call`: functions of
+//!   callers in it.
 //! - `device`: the CPU, the GPUs and their contexts. `report`: what was found at the start.
 //! - `scope`: what a thread changes until it puts it back.
 //! - `driver`: the only room that knows CUDA.
@@ -40,6 +41,7 @@ pub mod ffi;
 mod fork;
 mod graph;
 mod handle;
+mod host_call;
 mod ipc;
 mod kind;
 pub mod ledger;

@@ -23,6 +23,10 @@ pub struct Record {
     /// be told when the thread is gone.
     ending: AtomicI32,
     number: usize,
+    /// How many threads have had it.
+    tenants: AtomicU32,
+    /// What is called when its thread has ended: a `fn()`, 0 for nothing.
+    at_end: AtomicUsize,
     /// Addresses of slots that a call of this thread is inside of; 0 is none. The first are in the same cache line.
     inside: [AtomicUsize; PLACES],
     /// How many callbacks of other code the thread is in the middle of. The thread's own.
@@ -39,6 +43,16 @@ impl Record {
     #[inline]
     pub fn number(&self) -> usize {
         self.number
+    }
+
+    /// The thread that has the record now.
+    pub fn tenant(&'static self) -> Tenant {
+        Tenant { record: self, nth: self.tenants.load(Ordering::Relaxed) }
+    }
+
+    /// Has something called when the thread has ended, on it and once. It may take no lock, and is all that is called.
+    pub fn at_end(&self, call: fn()) {
+        self.at_end.store(call as usize, Ordering::Relaxed);
     }
 
     /// How many callbacks of other code the thread is in the middle of.
@@ -157,6 +171,24 @@ impl Record {
     }
 }
 
+/// A thread, living or not.
+#[derive(Clone, Copy)]
+pub struct Tenant {
+    record: &'static Record,
+    nth: u32,
+}
+
+impl Tenant {
+    /// Whether it has surely ended.
+    pub fn has_ended(self) -> bool {
+        let Tenant { record, nth } = self;
+        let ending = record.ending.load(Ordering::Acquire);
+        !record.taken_by_thread.load(Ordering::Acquire)
+            || record.tenants.load(Ordering::Acquire) != nth
+            || ending != 0 && is_gone(ending)
+    }
+}
+
 /// A pair of counts that only one thread adds to.
 #[derive(Default)]
 struct Count {
@@ -204,6 +236,8 @@ fn claim() -> &'static Record {
         })
         .or_else(take_over)
         .unwrap_or_else(make);
+    record.tenants.fetch_add(1, Ordering::AcqRel);
+    record.at_end.store(0, Ordering::Relaxed);
     record.ending.store(if ENDING.get() { kernel_number() } else { 0 }, Ordering::Release);
     MINE.set(Some(record));
     give_back_at_exit(record);
@@ -237,6 +271,8 @@ fn make() -> &'static Record {
     static NEXT: AtomicUsize = AtomicUsize::new(1);
     let record: &'static Record = Box::leak(Box::new(Record {
         number: NEXT.fetch_add(1, Ordering::Relaxed),
+        tenants: AtomicU32::new(0),
+        at_end: AtomicUsize::new(0),
         inside: [const { AtomicUsize::new(0) }; PLACES],
         taken: AtomicU64::new(0),
         callbacks: AtomicU32::new(0),
@@ -301,7 +337,35 @@ unsafe extern "C" fn thread_ends(record: *mut std::ffi::c_void) {
     // SAFETY: the value set by `give_back_at_exit`, a leaked box.
     let record = unsafe { &*record.cast::<Record>() };
     record.ending.store(0, Ordering::Relaxed);
+    let at_end = record.at_end.swap(0, Ordering::Relaxed);
     record.taken_by_thread.store(false, Ordering::Release);
+    if at_end != 0 {
+        // SAFETY: only `at_end` writes it, from a `fn()`.
+        unsafe { std::mem::transmute::<usize, fn()>(at_end)() };
+    }
+}
+
+thread_local! {
+    /// How many callbacks of the driver the thread is in the middle of.
+    static DRIVERS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Runs something in the middle of a callback of the driver, where that serves nobody.
+pub fn in_drivers_callback<R>(body: impl FnOnce() -> R) -> R {
+    struct Inside;
+    impl Drop for Inside {
+        fn drop(&mut self) {
+            DRIVERS.set(DRIVERS.get() - 1);
+        }
+    }
+    DRIVERS.set(DRIVERS.get() + 1);
+    let _inside = Inside;
+    body()
+}
+
+/// Whether the thread is in the middle of a callback of the driver.
+pub fn is_in_drivers_callback() -> bool {
+    DRIVERS.get() != 0
 }
 
 /// A thread that waits for others in the middle of a callback.
@@ -513,6 +577,27 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn the_end_of_a_thread_is_seen_and_told() {
+        static TOLD: AtomicU32 = AtomicU32::new(0);
+        let tenant = std::thread::spawn(|| {
+            mine().at_end(|| _ = TOLD.fetch_add(1, Ordering::SeqCst));
+            assert!(!mine().tenant().has_ended());
+            mine().tenant()
+        });
+        let tenant = tenant.join().unwrap();
+        assert!(tenant.has_ended());
+        assert_eq!(TOLD.load(Ordering::SeqCst), 1);
+        // The next thread that has the record is another one, and nobody is told of its end.
+        std::thread::spawn(move || {
+            mine();
+            assert!(tenant.has_ended());
+        })
+        .join()
+        .unwrap();
+        assert_eq!(TOLD.load(Ordering::SeqCst), 1);
     }
 
     #[test]

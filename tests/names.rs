@@ -32,7 +32,7 @@ const PYTHON: &[(&str, &str)] = &[
     ),
     (
         "Arrays and kinds",
-        "MemoryKind array.memory_kind array empty zeros ones full clone copy array.fill_ array.to array.reshape \
+        "MemoryKind array.memory_kind array empty zeros ones full clone copy array.fill_ array.contiguous array.to array.reshape \
          array.transpose array.view indexedarray",
     ),
     (

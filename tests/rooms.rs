@@ -12,7 +12,9 @@ const LONGEST_FILE: usize = 700;
 const C_INSIDE: &[(&str, &str)] = &[
     ("src/runtime.rs", "the handler that the C library calls when the process exits"),
     ("src/thread.rs", "the handler that the C library calls when a thread ends"),
+    ("src/copy/threads/start.rs", "the function that the C library runs in a new thread"),
     ("src/capture/gone.rs", "the handler that the driver calls when a graph is gone"),
+    ("src/host_call.rs", "the handler that the driver calls in the order of a stream"),
     ("src/allocator/logging.rs", "the handler that the C library calls when the process exits"),
     ("src/config.rs", "secure_getenv, which the libc crate does not declare"),
 ];
@@ -34,7 +36,8 @@ const CONCEPTS: &[(&str, &[&str])] = &[
     ("alloc", &["allocator", "capture", "device", "driver", "kind", "ledger", "pool", "stream", "tag"]),
     ("plug", &["alloc", "allocator", "device", "driver", "stream"]),
     ("event", &["capture", "device", "driver", "stream"]),
-    ("copy", &["alloc", "capture", "device", "driver", "stream"]),
+    ("copy", &["alloc", "capture", "device", "driver", "peer", "stream"]),
+    ("host_call", &["capture", "device", "driver", "stream"]),
     ("managed", &["alloc", "allocator", "device", "driver", "stream", "kind"]),
     ("ipc", &["alloc", "allocator", "device", "driver"]),
     ("graph", &["alloc", "capture", "device", "driver", "stream"]),

@@ -166,8 +166,8 @@ impl World {
         if !allocation.access.contains_key(&device) {
             return Err(codes::INVALID_VALUE);
         }
-        let beyond = span > allocation.size - (address - allocation.base);
-        Ok(Some(Operand { place, block: Some((allocation.base, id)), staged: None, beyond }))
+        let unfit = span > allocation.size - (address - allocation.base);
+        Ok(Some(Operand { place, block: Some((allocation.base, id)), staged: None, unfit }))
     }
 
     fn new_arena(&mut self, device: usize, size: u64) -> Result<usize, Code> {

@@ -114,12 +114,12 @@ impl World {
         if self.flatten(graph, &[], &mut steps).is_none() {
             return Err((codes::INVALID_VALUE, INVALID_STRUCTURE));
         }
-        let beyond = steps.iter().any(|step| match &step.node {
-            Node::Copy(copy) => copy.to.beyond || copy.from.beyond,
-            Node::Fill(fill) => fill.to.beyond,
+        let unfit = steps.iter().any(|step| match &step.node {
+            Node::Copy(copy) => copy.to.unfit || copy.from.unfit,
+            Node::Fill(fill) => fill.to.unfit,
             _ => false,
         });
-        if beyond {
+        if unfit {
             return Err(failed(codes::INVALID_VALUE));
         }
         let allocations = self.graph_memory.of_graph(graph);

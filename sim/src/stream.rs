@@ -199,12 +199,18 @@ impl World {
         Mark { stream: number, sequence }
     }
 
-    /// Whether the next work of a stream can run.
+    /// Whether the next work of a stream can run. From inside a host function no other one can: the real driver has one
+    /// thread for all.
     fn can_run(&self, number: u64) -> bool {
+        let ready = |work: &Work| match work {
+            Work::Hold => false,
+            Work::Host { .. } => !thread::in_host_function(),
+            _ => true,
+        };
         self.streams.get(&number).is_some_and(|stream| {
             !stream.running
                 && stream.queue.front().is_some_and(|next| {
-                    !matches!(next.work, Work::Hold) && next.after.iter().all(|mark| self.reached(*mark))
+                    ready(&next.work) && next.after.iter().all(|mark| self.reached(*mark))
                 })
         })
     }

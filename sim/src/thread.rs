@@ -64,11 +64,14 @@ pub fn exchange_capture_mode(mode: u32) -> u32 {
     MODE.replace(mode)
 }
 
-/// Runs a host function of a stream; driver calls from inside it are refused.
+/// Runs a host function of a stream. A real driver does so in a thread of its own, without a context and in the mode that
+/// every thread starts with; most calls from inside it are refused.
 pub fn host_function(body: impl FnOnce()) {
-    let outer = IN_HOST_FUNCTION.replace(true);
+    let (outer, level, mode) = (IN_HOST_FUNCTION.replace(true), LEVEL.replace(0), MODE.replace(GLOBAL));
     body();
     IN_HOST_FUNCTION.set(outer);
+    LEVEL.set(level);
+    MODE.set(mode);
 }
 
 pub fn in_host_function() -> bool {

@@ -81,6 +81,8 @@ impl Session {
     pub fn run_destructors(&mut self) {
         while let Some(Destructor { destroy, data }) = self.destructors.pop_front() {
             self.unlocked(|| thread::host_function(|| destroy(data as usize as *mut libc::c_void)));
+            // Host functions that it launched have waited for it.
+            self.pump();
         }
     }
 }

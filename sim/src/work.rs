@@ -47,8 +47,9 @@ pub struct Operand {
     pub block: Option<(u64, u64)>,
     /// Bytes taken from pageable memory at submission.
     pub staged: Option<Vec<u8>>,
-    /// It goes past the end of an allocation node's memory.
-    pub beyond: bool,
+    /// A graph that has it cannot be instantiated: it goes past the end of an allocation node's memory, or a fill in a
+    /// capture names what its GPU may not touch.
+    pub unfit: bool,
 }
 
 /// Rows of bytes in slices.
@@ -103,6 +104,11 @@ pub struct Fill {
 }
 
 impl Operand {
+    /// Of what is recorded, but never done.
+    pub fn unfit(address: u64) -> Operand {
+        Operand { place: Place::Host(address), block: None, staged: None, unfit: true }
+    }
+
     /// Whether it is ordinary memory of the program.
     pub fn pageable(&self) -> bool {
         self.block.is_none()
@@ -120,29 +126,28 @@ impl Operand {
 }
 
 impl World {
-    /// The memory at an address for an access of `span` bytes by a stream of `context`.
+    /// The memory at an address for an access of `span` bytes by a copy that `context` makes.
     ///
     /// # Errors
     /// Invalid value for what the driver gave out but is not live, for an access past a block's end, and for pool or
-    /// mapped memory that the stream's device may not touch. (Plain memory of other devices is staged by the driver.)
-    pub fn operand(&self, address: u64, span: u64, context: u64, checked: bool) -> Result<Operand, Code> {
+    /// mapped memory that the context's device may not touch. (Plain memory of other devices is staged by the driver.)
+    pub fn operand(&self, address: u64, span: u64, context: u64) -> Result<Operand, Code> {
         let Some(block) = self.blocks.at(address) else {
             if address == 0 || self.is_driver_address(address) {
                 return Err(codes::INVALID_VALUE);
             }
-            return Ok(Operand { place: Place::Host(address), block: None, staged: None, beyond: false });
+            return Ok(Operand { place: Place::Host(address), block: None, staged: None, unfit: false });
         };
         if span > block.end() - address {
             return Err(codes::INVALID_VALUE);
         }
-        if checked
-            && matches!(block.kind, Kind::Pool | Kind::Imported | Kind::Mapping | Kind::Graph)
+        if matches!(block.kind, Kind::Pool | Kind::Imported | Kind::Mapping | Kind::Graph)
             && !self.accessible(block, context)
         {
             return Err(codes::INVALID_VALUE);
         }
         let place = block.place.plus(address - block.base);
-        Ok(Operand { place, block: Some((block.base, block.id)), staged: None, beyond: false })
+        Ok(Operand { place, block: Some((block.base, block.id)), staged: None, unfit: false })
     }
 
     /// Bytes that an access at the address can go on for: to the block's end where the next mapping may follow.

@@ -42,9 +42,15 @@ fn rows_are_copied_by_pitch() {
     }
     copy.to.pitch = 5;
     is(cuMemcpy2D_v2(&copy), INVALID_VALUE);
+    copy.height = 1;
+    is(cuMemcpy2D_v2(&copy), INVALID_VALUE);
+    copy.height = 7;
     copy.to.pitch = usize::MAX / 2;
     is(cuMemcpy2D_v2(&copy), INVALID_VALUE);
+    copy.to.pitch = 100;
     copy.to.kind = 3;
+    is(cuMemcpy2D_v2(&copy), INVALID_VALUE);
+    copy.to.array = 4096;
     is(cuMemcpy2D_v2(&copy), NOT_SUPPORTED);
 }
 
@@ -62,6 +68,8 @@ fn fills_repeat_their_element() {
     for (i, byte) in got.iter().enumerate() {
         assert_eq!(*byte, if i % 10 < 6 { 9 } else { (i % 4) as u8 + 1 });
     }
+    is(cuMemsetD2D32_v2(block, 67, 0, 16, 2), INVALID_VALUE);
+    ok(cuMemsetD2D32_v2(block, 68, 0, 16, 2));
 }
 
 #[test]
@@ -76,9 +84,70 @@ fn pool_memory_is_reached_by_grant_only_and_peer_copies_always() {
     is(cuMemcpyDtoD_v2(to, from, 16), INVALID_VALUE);
     ok(cuMemcpyPeer(to, one, from, zero, 16));
     assert_eq!(sim.read(to, 16), [3; 16]);
+    is(cuMemcpyPeer(to, one, from, one, 16), INVALID_VALUE);
+    is(cuMemcpyPeer(to, one, from, 0, 16), INVALID_VALUE);
+    ok(cuMemcpyPeer(to, 0, from, zero, 16));
     ok(warpsim_external_pool_access(0, 1, 3));
     ok(cuMemcpyDtoD_v2(to, from, 16));
+    ok(cuMemcpyPeer(to, one, from, one, 16));
     is(cuMemcpyPeer(to, one, from, 77, 16), INVALID_CONTEXT);
+}
+
+#[test]
+fn a_copy_is_made_by_the_current_context_whatever_its_stream() {
+    let sim = Sim::start("h200x2");
+    let pinned = get(|address| cuMemAllocHost_v2(address, 16));
+    let zero = sim.enter(0);
+    let near = sim.stream(NON_BLOCKING);
+    let (pool, plain) = (sim.alloc_async(16, near), sim.alloc(16));
+    let one = sim.enter(1);
+    let (far, there) = (sim.stream(NON_BLOCKING), sim.alloc(16));
+    for captured in [false, true] {
+        for stream in [near, far] {
+            if captured {
+                ok(cuStreamBeginCapture_v2(stream, 2));
+            }
+            for other in [pinned, plain, there] {
+                ok(cuCtxSetCurrent(zero));
+                ok(cuMemcpyAsync(pool, other, 16, stream));
+                ok(cuCtxSetCurrent(one));
+                is(cuMemcpyAsync(pool, other, 16, stream), INVALID_VALUE);
+                // Without one it is that of the other end, or else the stream's.
+                ok(cuCtxSetCurrent(0));
+                let reached = if other == pinned { stream == near } else { other == plain };
+                is(cuMemcpyAsync(other, pool, 16, stream), if reached { SUCCESS } else { INVALID_VALUE });
+            }
+            if captured {
+                get(|graph| cuStreamEndCapture(stream, graph));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_fill_has_to_be_in_reach_of_the_streams_gpu() {
+    let sim = Sim::start("h200x2");
+    let zero = sim.enter(0);
+    let block = sim.alloc(16);
+    let mut pageable = [1_u8; 16];
+    let pageable_block = pageable.as_mut_ptr() as u64;
+    sim.enter(1);
+    let stream = sim.stream(NON_BLOCKING);
+    ok(cuCtxSetCurrent(zero));
+    is(cuMemsetD8Async(block, 5, 16, stream), INVALID_VALUE);
+    // A capture takes it up, and no graph comes of it.
+    for out_of_reach in [block, pageable_block] {
+        ok(cuStreamBeginCapture_v2(stream, 2));
+        ok(cuMemsetD8Async(out_of_reach, 5, 16, stream));
+        let graph = get(|graph| cuStreamEndCapture(stream, graph));
+        is(cuGraphInstantiateWithFlags(&mut 0, graph, 0), INVALID_VALUE);
+    }
+    sim.enter(1);
+    ok(cuCtxEnablePeerAccess(zero, 0));
+    ok(cuMemsetD8Async(block, 5, 16, stream));
+    ok(cuStreamSynchronize(stream));
+    assert_eq!(sim.read(block, 16), [5; 16]);
+    assert_eq!(pageable, [1; 16]);
 }
 
 #[test]

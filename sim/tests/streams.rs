@@ -196,7 +196,7 @@ extern "C" fn call_back_in(count: &'static AtomicU64) {
 }
 
 #[test]
-fn host_functions_run_unlocked_in_order_and_may_not_call_the_driver() {
+fn host_functions_run_unlocked_in_order_and_may_not_wait() {
     let sim = Sim::start("h200");
     let stream = sim.stream(NON_BLOCKING);
     ok(cuLaunchHostFunc(stream, Some(call_back_in), &COUNT));
@@ -208,6 +208,49 @@ fn host_functions_run_unlocked_in_order_and_may_not_call_the_driver() {
     ok(cuStreamSynchronize(stream));
     assert_eq!(COUNT.load(Ordering::SeqCst), 2);
     is(cuLaunchHostFunc(stream, None, &COUNT), INVALID_VALUE);
+}
+
+static INNER: AtomicU64 = AtomicU64::new(0);
+static STREAMS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+extern "C" fn count_inner(count: &'static AtomicU64) {
+    count.fetch_add(1, Ordering::SeqCst);
+}
+
+extern "C" fn call_what_is_permitted(block: &'static AtomicU64) {
+    let [own, other] = [&STREAMS[0], &STREAMS[1]].map(|stream| stream.load(Ordering::SeqCst));
+    let address = block.load(Ordering::SeqCst);
+    is(cuCtxGetCurrent(&mut 0), NOT_PERMITTED);
+    is(cuMemcpyAsync(address, address + 8, 8, other), NOT_PERMITTED);
+    ok(cuStreamQuery(other));
+    is(cuStreamQuery(own), NOT_READY);
+    ok(cuMemsetD8Async(address, 4, 8, other));
+    ok(cuStreamQuery(other));
+    // One that is launched here runs when this one is back.
+    ok(cuLaunchHostFunc(other, Some(count_inner), &INNER));
+    assert_eq!(INNER.load(Ordering::SeqCst), 0);
+    is(cuStreamQuery(other), NOT_READY);
+    let mut mode = 2;
+    ok(cuThreadExchangeStreamCaptureMode(&mut mode));
+    assert_eq!(mode, 0, "a thread of the driver's own");
+}
+
+#[test]
+fn host_functions_may_put_fills_and_other_host_functions_on_streams() {
+    static BLOCK: AtomicU64 = AtomicU64::new(0);
+    let sim = Sim::start("h200");
+    for place in &STREAMS {
+        place.store(sim.stream(NON_BLOCKING), Ordering::SeqCst);
+    }
+    BLOCK.store(sim.alloc(16), Ordering::SeqCst);
+    let mut mode = 1;
+    ok(cuThreadExchangeStreamCaptureMode(&mut mode));
+    ok(cuLaunchHostFunc(STREAMS[0].load(Ordering::SeqCst), Some(call_what_is_permitted), &BLOCK));
+    ok(cuCtxSynchronize());
+    assert_eq!(INNER.load(Ordering::SeqCst), 1);
+    assert_eq!(sim.read(BLOCK.load(Ordering::SeqCst), 8), [4; 8]);
+    ok(cuThreadExchangeStreamCaptureMode(&mut mode));
+    assert_eq!(mode, 1, "the thread's own mode is as it was");
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! The built-in allocators: host, pinned, device, pool, managed. Each gets memory and enters it in the ledger,
 //! or leaves everything as it was.
 
-use super::uses::{Use, Uses};
+use super::uses::{self, Use, Uses};
 use super::{
-    HOLDS_STREAM, HOST_ALIGNMENT, Kind, NATURAL_ALIGNMENT, NOT_YET, OF_GRAPH, PADDED, PER_THREAD, Rule,
-    enter, forget_holds, parked, reached, shortage, statistics,
+    HOLDS_STREAM, HOST_ALIGNMENT, Kind, LEDGER, NATURAL_ALIGNMENT, NOT_YET, OF_GRAPH, OWN_USE, PADDED,
+    PER_THREAD, Rule, enter, forget_holds, parked, reached, shortage, statistics,
 };
 use crate::capture::{self, Graph, Keep};
 use crate::device::{self, Device};
@@ -27,6 +27,8 @@ pub struct Order<'a> {
     pub stream: Option<&'a Entered<Stream>>,
     pub pool: Option<&'a pool::Entered>,
     pub tag: u32,
+    /// For the library itself: not worth a wait, in no count, and kept by no graph that the thread captures on the CPU.
+    pub own_use: bool,
     /// Where the block is entered.
     pub ledger: &'a Ledger,
 }
@@ -193,7 +195,7 @@ fn refuse_recorded(
         return Ok(());
     }
     let record = order.record(native, Kind::CudaMempool, NATURAL_ALIGNMENT).with_flags(OF_GRAPH);
-    let uses = Uses { streams: vec![Use::on(stream)], graphs: Vec::new() };
+    let uses = Uses { streams: vec![Use::on(stream)], ..Uses::default() };
     let mut stray = Some(parked::kept_by_graph(order.device, &record, Native(native), uses));
     let meanwhile = capture::began_meanwhile(stream, begun);
     for graph in meanwhile.graphs {
@@ -403,11 +405,13 @@ pub fn pinned(order: Order<'_>) -> Result<u64> {
             "page-locked memory cannot be allocated by a thread that captures (the capture {id} goes on): no run of the graph would allocate it again; allocate before the capture begins, while it is paused, or on another thread"
         );
     }
+    let recording = if order.own_use { None } else { recording_on_cpu(order.size)? };
     let owner = pinned_owner(driver)?;
     let _entered = owner.enter_relaxed(driver)?;
     parked::poll();
     let native = match driver.alloc_pinned(order.padded_size()) {
         Ok(native) => native,
+        Err(failure) if order.own_use => return Err(owner.error(driver, failure)),
         Err(failure) => {
             shortage::retry_pinned(driver, owner, &order.shortage(Kind::Pinned, None), failure, || {
                 driver.alloc_pinned(order.padded_size())
@@ -418,10 +422,36 @@ pub fn pinned(order: Order<'_>) -> Result<u64> {
     let record = order
         .record(base, Kind::Pinned, NATURAL_ALIGNMENT)
         .with_context(u32::from(owner.index()))
-        .with_flags(flags);
-    settle(order.ledger, thread::mine(), record, || {
+        .with_flags(flags | if order.own_use { OWN_USE } else { 0 });
+    let block = settle(order.ledger, thread::mine(), record, || {
         let _ = driver.free_pinned(native);
-    })
+    })?;
+    keep_for(recording, order.ledger, &record);
+    Ok(block)
+}
+
+/// What the calling thread records on the CPU: the graph keeps what is allocated there meanwhile, for its runs. An error when it is
+/// to do without.
+#[inline]
+pub fn recording_on_cpu(size: u64) -> Result<Option<Entered<Graph>>> {
+    match capture::of_cpu()? {
+        Some(graph) if graph.origin.no_allocations => fail!(
+            IllegalInCapture,
+            "an allocation of {size} bytes in the capture {} of the CPU, which was begun with WARP_CAPTURE_NO_ALLOCATIONS and goes on; allocate before it begins, or while it is paused",
+            graph.id()
+        ),
+        recording => Ok(recording),
+    }
+}
+
+/// Has the graph keep a block that was entered just now. What an allocator gave directly is its taker's to keep.
+#[inline]
+pub fn keep_for(recording: Option<Entered<Graph>>, ledger: &Ledger, record: &Record) {
+    if let Some(graph) = recording
+        && std::ptr::eq(ledger, &LEDGER)
+    {
+        uses::note_graph(record, &graph);
+    }
 }
 
 /// Whose context owns new pinned memory: the caller's current one, else a primary one that is held already,
@@ -448,6 +478,7 @@ fn pinned_owner(driver: &'static Driver) -> Result<&'static Device> {
 
 /// Ordinary host memory.
 pub fn host(order: Order<'_>) -> Result<u64> {
+    let recording = recording_on_cpu(order.size)?;
     let mut out: *mut std::ffi::c_void = std::ptr::null_mut();
     let alignment = order.alignment.max(HOST_ALIGNMENT) as usize;
     // SAFETY: the alignment is a power of two and a multiple of a pointer's size.
@@ -462,7 +493,9 @@ pub fn host(order: Order<'_>) -> Result<u64> {
     }
     let base = out.expose_provenance() as u64;
     let record = order.record(base, Kind::Host, HOST_ALIGNMENT);
-    settle(order.ledger, thread::mine(), record, || free_host(base))
+    settle(order.ledger, thread::mine(), record, || free_host(base))?;
+    keep_for(recording, order.ledger, &record);
+    Ok(base)
 }
 
 /// Gives host memory back.

@@ -123,6 +123,7 @@ pub fn allocate(order: Order<'_>, from: &Entered<Allocator>) -> Result<u64> {
 
 /// Memory of the CPU belongs to no stream.
 fn on_host(order: &Order<'_>, from: &Entered<Allocator>) -> Result<u64> {
+    let recording = builtin::recording_on_cpu(order.size)?;
     let request = Request {
         device: order.device,
         size: order.size,
@@ -134,7 +135,9 @@ fn on_host(order: &Order<'_>, from: &Entered<Allocator>) -> Result<u64> {
     let address = serve(from, &request)?;
     let made = what_was_made(from, &request, address).inspect_err(|_| give_back(from, address, &request))?;
     let record = made.record(address, &request).with_allocator(from.hold() + 1);
-    enter(order.ledger, from, &record).map(|()| address)
+    enter(order.ledger, from, &record)?;
+    builtin::keep_for(recording, order.ledger, &record);
+    Ok(address)
 }
 
 #[cold]

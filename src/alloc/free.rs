@@ -94,7 +94,6 @@ fn is_lost_at(ledger: &Ledger, ptr: u64) -> bool {
 #[inline]
 fn free_host(record: &mut Record) {
     if record.flags() & USED_ELSEWHERE != 0
-        && !runtime::is_forked()
         && let Some(cpu) = super::owner_of(record)
     {
         let uses = take_uses(record);

@@ -22,10 +22,10 @@ pub use direct::{
 };
 pub use free::{FreeOptions, free};
 pub use owed::{after_a_wait, deliver_all};
-pub use parked::{look_at_all, poll};
-pub use shortage::make_room;
+pub use parked::{look_at_all, poll, poll_graphs, poll_seldom};
+pub use shortage::{make_room, set_keeper_of_pinned};
 pub use statistics::{reset_peak, statistics};
-pub use uses::{record_use, record_use_by, record_use_of};
+pub use uses::{record_use, record_use_by, record_use_of, record_use_of_block};
 
 use crate::allocator::{self, Allocator};
 use crate::capture::{self, Graph};
@@ -56,6 +56,8 @@ const OF_GRAPH: u16 = 16;
 const NOT_YET: u16 = 32;
 /// An allocator of other code made the block, and not of what it had from this library.
 const MADE_ELSEWHERE: u16 = 64;
+/// The library has the block for itself: it is in no count of a caller's blocks.
+const OWN_USE: u16 = 128;
 
 /// What a caller asks for.
 #[derive(Default, Clone, Copy)]
@@ -121,6 +123,14 @@ fn builtin_of(kind: Kind, order: builtin::Order<'_>) -> Result<u64> {
     }
 }
 
+/// Page-locked memory for the library itself, which can do without: where it is short none is waited for, nor given back by others. It
+/// is in no count of blocks.
+pub fn allocate_pinned_for_own_use(size: u64, tag: u32) -> Result<u64> {
+    let request = Request { size, tag, ..Request::default() };
+    let order = request.order(direct::device_of_context(true)?, &LEDGER);
+    builtin::pinned(builtin::Order { own_use: true, ..order })
+}
+
 impl<'a> Request<'a> {
     /// What serves it where it names nothing: what the thread or the device has, `None` for the built-in one.
     #[inline]
@@ -160,7 +170,7 @@ impl<'a> Request<'a> {
     #[inline]
     fn order(&self, device: &'static Device, ledger: &'a Ledger) -> builtin::Order<'a> {
         let Request { size, alignment, stream, pool, tag, .. } = *self;
-        builtin::Order { device, size, alignment, stream, pool, tag, ledger }
+        builtin::Order { device, size, alignment, stream, pool, tag, own_use: false, ledger }
     }
 }
 
@@ -503,6 +513,8 @@ pub unsafe fn mend_in_child() {
     // SAFETY: the caller's promise.
     unsafe {
         direct::mend_in_child();
+        uses::mend_in_child();
+        owed::mend_in_child();
         crate::tag::mend_in_child();
     }
 }

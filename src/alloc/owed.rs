@@ -8,16 +8,17 @@ use super::{custom, parked::Settled, returned};
 use crate::allocator;
 use crate::device::Device;
 use crate::driver::Driver;
+use crate::fork::Lock;
 use crate::ledger::Record;
 use crate::log::{self, log};
 use crate::runtime;
-use parking_lot::Mutex;
+use crate::thread;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// The oldest first.
-static QUEUE: Mutex<VecDeque<Parked>> = Mutex::new(VecDeque::new());
+static QUEUE: Lock<VecDeque<Parked>> = Lock::new(VecDeque::new());
 /// What is in the queue or taken out for a look.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -25,7 +26,7 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 const LOOK_AT: usize = 16;
 
 /// Whether a freed block's uses are over; else it is owed to its allocator from now on.
-pub fn settle(driver: &'static Driver, owner: &'static Device, record: &Record, uses: Uses) -> bool {
+pub fn settle(driver: Option<&'static Driver>, owner: &'static Device, record: &Record, uses: Uses) -> bool {
     match parked::settle(driver, owner, record, uses) {
         Settled::Over => true,
         Settled::Not(waiting) => {
@@ -43,7 +44,7 @@ pub fn leave(owner: &'static Device, record: &Record, uses: Uses) {
 /// Takes in a block whose graphs are over.
 pub fn push(parked: Parked) {
     COUNT.fetch_add(1, Ordering::Release);
-    QUEUE.lock().push_back(parked);
+    QUEUE.write().push_back(parked);
 }
 
 /// Gives back some of what is owed and not used any more. Nothing inside of a callback, which may have a lock that another
@@ -70,18 +71,32 @@ pub fn deliver_all() {
     }
 }
 
+/// After a fork, in the child: what is owed there is the parent's.
+///
+/// # Safety
+/// As `Lock::replace_in_child`.
+pub unsafe fn mend_in_child() {
+    // SAFETY: the caller's promise.
+    unsafe { QUEUE.replace_in_child(VecDeque::new()) };
+    COUNT.store(0, Ordering::Release);
+}
+
 #[cold]
 fn look(at_most: usize) {
-    if allocator::is_inside_a_callback() || log::is_under_a_lock() || runtime::is_forked() {
+    if allocator::is_inside_a_callback()
+        || log::is_under_a_lock()
+        || thread::is_in_drivers_callback()
+        || runtime::is_exiting()
+    {
         return;
     }
-    let Ok(driver) = runtime::driver() else { return };
+    // Without one there is memory of the host, which graphs of the CPU have used.
+    let driver = runtime::driver().ok();
     for _ in 0..COUNT.load(Ordering::Acquire).min(at_most) {
-        let Some(mut parked) = QUEUE.lock().pop_front() else { return };
-        let over = driver.relax_capture().is_ok_and(|_relaxed| parked.are_waits_over(driver));
-        let left = if over { hand_back(parked) } else { Some(parked) };
+        let Some(mut parked) = QUEUE.write().pop_front() else { return };
+        let left = if parked.are_waits_over(driver) { hand_back(parked) } else { Some(parked) };
         match left {
-            Some(parked) => QUEUE.lock().push_back(parked),
+            Some(parked) => QUEUE.write().push_back(parked),
             None => {
                 COUNT.fetch_sub(1, Ordering::AcqRel);
             }
@@ -107,7 +122,7 @@ fn hand_back(mut parked: Parked) -> Option<Parked> {
 
 /// Whether a block that is asked for is in the queue, or some block in the hand of another thread, which does not tell whose it is.
 fn may_come(wanted: &impl Fn(&Record) -> bool) -> bool {
-    let queue = QUEUE.lock();
+    let queue = QUEUE.write();
     COUNT.load(Ordering::Acquire) > queue.len() || queue.iter().any(|parked| wanted(parked.record()))
 }
 

@@ -72,9 +72,16 @@ impl Parked {
         &self.record
     }
 
-    /// Looks whether the streams are done.
-    pub fn are_waits_over(&mut self, driver: &'static Driver) -> bool {
-        settle_waits(driver, &mut self.waits);
+    /// Looks whether the streams are done. Without a driver there is no work of theirs.
+    pub fn are_waits_over(&mut self, driver: Option<&'static Driver>) -> bool {
+        match driver {
+            Some(driver) => {
+                if let Ok(_relaxed) = driver.relax_capture() {
+                    settle_waits(driver, &mut self.waits);
+                }
+            }
+            None => std::mem::take(&mut self.waits).into_iter().for_each(Wait::let_go),
+        }
         self.waits.is_empty()
     }
 
@@ -108,7 +115,7 @@ impl Keep for Parked {
     fn forget(self: Box<Self>) {
         let Parked { waits, graphs, .. } = *self;
         waits.into_iter().for_each(Wait::let_go);
-        Uses { streams: Vec::new(), graphs }.let_go();
+        Uses { graphs, ..Uses::default() }.let_go();
     }
 }
 
@@ -329,18 +336,26 @@ pub enum Settled {
     Not(Parked),
 }
 
-/// Looks whether the uses of a freed block are over. A context is current where the driver needs one.
-pub fn settle(driver: &'static Driver, owner: &'static Device, record: &Record, uses: Uses) -> Settled {
+/// Looks whether the uses of a freed block are over. A context is current where the driver needs one; without one there are the
+/// uses of graphs of the CPU.
+pub fn settle(
+    driver: Option<&'static Driver>,
+    owner: &'static Device,
+    record: &Record,
+    uses: Uses,
+) -> Settled {
     let mut parked = Parked::of_allocator(owner, record, uses);
-    if let Ok(_relaxed) = driver.relax_capture() {
-        settle_waits(driver, &mut parked.waits);
-    }
+    parked.are_waits_over(driver);
     parked.settle_graphs();
     if parked.is_free() { Settled::Over } else { Settled::Not(parked) }
 }
 
-/// Host memory that graphs use is given back when they are over.
+/// Host memory that graphs use is given back when they are over; in a forked child never, if that is not known of all of them.
 pub fn free_host_after(cpu: &'static Device, record: &Record, uses: Uses) {
+    if uses.lost {
+        uses.let_go();
+        return;
+    }
     park(Parked::new(cpu, record, builtin::take_native(record), uses));
 }
 
@@ -461,6 +476,14 @@ pub fn poll() {
     }
 }
 
+/// As `poll`, when there is something of graphs to give back: else nothing is looked at.
+#[inline]
+pub fn poll_graphs() {
+    if capture::any_gone() {
+        look(LOOK_AT);
+    }
+}
+
 /// As `poll`, for the calls that are made most: while streams work, it looks now and then only.
 #[inline]
 pub fn poll_seldom() {
@@ -511,7 +534,17 @@ fn look_at_runs(driver: &'static Driver, at_most: usize) {
 
 #[cold]
 fn look(at_most: usize) {
-    let Ok(driver) = runtime::driver() else { return };
+    // There the driver refuses, and what it refuses is not offered for ever.
+    if thread::is_in_drivers_callback() {
+        return;
+    }
+    let Ok(driver) = runtime::driver() else {
+        // What graphs of the CPU kept needs none, in a forked child either.
+        if !runtime::is_exiting() {
+            capture::settle_gone();
+        }
+        return;
+    };
     let Ok(_relaxed) = driver.relax_capture() else { return };
     if capture::any_gone() {
         look_at_runs(driver, at_most);

@@ -156,7 +156,7 @@ fn release_after_all(
             return Released::Gone(told);
         }
     }
-    match owed::settle(driver, owner, record, after) {
+    match owed::settle(Some(driver), owner, record, after) {
         true => released(hand_back(me, record, None, flags::IDLE)),
         false => Released::Gone(Ok(())),
     }
@@ -213,12 +213,11 @@ fn release_on_host(
     record: &mut Record,
     options: &FreeOptions<'_>,
 ) -> Released {
-    if (record.flags() & USED_ELSEWHERE != 0 || options.stream.is_some())
-        && let Ok(driver) = runtime::driver()
-    {
+    let stream = options.stream.filter(|stream| stream.device().is_cuda());
+    if record.flags() & USED_ELSEWHERE != 0 || stream.is_some() {
         let mut after = free::take_uses(record);
-        after.streams.extend(options.stream.map(Use::on));
-        if !owed::settle(driver, owner, record, after) {
+        after.streams.extend(stream.map(Use::on));
+        if !owed::settle(runtime::driver().ok(), owner, record, after) {
             return Released::Gone(Ok(()));
         }
     }

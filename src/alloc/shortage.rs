@@ -8,6 +8,7 @@ use crate::error::{Error, Result, error};
 use crate::pool::{self, Pool};
 use crate::stream;
 use std::collections::HashMap;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// How long blocks whose streams still work are waited for.
@@ -90,6 +91,14 @@ fn nothing_pending(driver: &Driver, device: &Device) -> bool {
         && parked::reclaim_is_idle(device, driver)
 }
 
+/// Gives back page-locked memory that a room above keeps for later.
+static KEEPER: OnceLock<fn()> = OnceLock::new();
+
+/// Names who keeps page-locked memory for later, to be asked for it when there is no more to be had.
+pub fn set_keeper_of_pinned(give_back: fn()) {
+    let _ = KEEPER.set(give_back);
+}
+
 /// As `retry`, for page-locked memory: its limit is the host's, so nothing of a GPU is given back, and what is
 /// parked under any GPU's context counts.
 #[cold]
@@ -102,6 +111,9 @@ pub fn retry_pinned(
 ) -> Result<u64> {
     if !failure.is_out_of_memory() {
         return Err(owner.error(driver, failure));
+    }
+    if let Some(give_back) = KEEPER.get() {
+        give_back();
     }
     parked::drain(PATIENCE, |_, kind| kind == Kind::Pinned);
     let failure = match again() {

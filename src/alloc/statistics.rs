@@ -1,7 +1,7 @@
 //! Counts a device and kind: what is live, what the most was, how often. Kept apart from the driver's own
 //! figures, which count other users of the same pool and round sizes up.
 
-use super::{Kind, LEDGER};
+use super::{Kind, LEDGER, OWN_USE};
 use crate::device::{Device, PerDevice};
 use crate::ledger::{Ledger, Record};
 use crate::thread;
@@ -43,15 +43,15 @@ fn counters(device: u16, kind: u8) -> Option<&'static Counters> {
     COUNTERS.get_or_make(device, Default::default).get(usize::from(kind))
 }
 
-/// Whether the blocks of a ledger are those that callers use: what allocators have from each other is counted once.
+/// Whether a block is one that callers use: what allocators have from each other is counted once.
 #[inline]
-fn is_counted(ledger: &Ledger) -> bool {
-    std::ptr::eq(ledger, &LEDGER)
+fn is_counted(ledger: &Ledger, record: &Record) -> bool {
+    std::ptr::eq(ledger, &LEDGER) && record.flags() & OWN_USE == 0
 }
 
 #[inline]
 pub fn count_alloc(ledger: &Ledger, me: &thread::Record, record: &Record) {
-    if !is_counted(ledger) {
+    if !is_counted(ledger, record) {
         return;
     }
     let Some(counters) = counters(record.device(), record.kind()) else { return };
@@ -70,7 +70,7 @@ pub fn count_alloc(ledger: &Ledger, me: &thread::Record, record: &Record) {
 
 #[inline]
 pub fn count_free(ledger: &Ledger, me: &thread::Record, record: &Record) {
-    if !is_counted(ledger) {
+    if !is_counted(ledger, record) {
         return;
     }
     let Some(counters) = counters(record.device(), record.kind()) else { return };

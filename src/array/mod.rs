@@ -15,17 +15,21 @@ mod wrap;
 
 pub use create::{Content, create};
 pub use dtype::{Dtype, code};
+pub use indexed::IndexedArray;
 pub use layout::{Dim, MAX_RANK};
 pub use storage::Deleter;
-pub use transfer::{clone_to, copy, fill, retain};
+pub use transfer::{
+    Copy, Extract, Named, clone_to, contiguous, copy, fill, fill_indexed, plan_copy, retain, to_device,
+};
 pub use view::Range;
 pub use wrap::{External, wrap};
 
 use crate::alloc::{Block, Kind, Rule};
 use crate::device::Device;
-use crate::error::{Result, fail};
+use crate::error::Result;
 use crate::handle::{Entered, Handle, Hold, MARK_MAX, Marked, Object, Registry, Tag};
 use layout::Layout;
+use smallvec::SmallVec;
 use std::sync::Arc;
 use storage::Storage;
 use view::View;
@@ -185,16 +189,8 @@ impl Array {
         ARRAYS.insert(self.seen_as(view, dtype))
     }
 
-    fn require_contiguous(&self, what: &str) -> Result<()> {
-        if !self.is_contiguous() {
-            fail!(
-                NotSupported,
-                "{what} has gaps or another order than rows (shape {:?}, strides {:?}); only contiguous arrays can be copied: copy it row by row with views that are contiguous",
-                self.layout.shape(),
-                self.dims().iter().map(|dim| dim.stride).collect::<Vec<_>>()
-            );
-        }
-        Ok(())
+    fn strides(&self) -> SmallVec<[i64; 8]> {
+        self.dims().iter().map(|dim| dim.stride).collect()
     }
 }
 

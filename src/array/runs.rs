@@ -10,14 +10,12 @@ use smallvec::{SmallVec, smallvec};
 pub struct Runs {
     /// Bytes of each run.
     pub size: u64,
-    /// How many runs.
-    pub count: u64,
     /// Whether no byte is in two of them.
     pub disjoint: bool,
     /// Whether two items may share some of their bytes and not all.
     pub torn: bool,
     /// Where they begin, outermost first; strides are positive.
-    dims: Dims,
+    pub dims: Dims,
 }
 
 impl Layout {
@@ -48,42 +46,6 @@ impl Layout {
             }
         }
         outer.reverse();
-        let count = outer.iter().map(|dim| dim.extent as u64).product();
-        Runs { size, count, disjoint, torn: uneven && !disjoint, dims: outer }
-    }
-}
-
-impl Runs {
-    /// Where each run begins.
-    pub fn offsets(&self) -> Offsets<'_> {
-        Offsets { dims: &self.dims, index: smallvec![0; self.dims.len()], next: Some(0) }
-    }
-}
-
-/// Counts through the dimensions, the last one fastest.
-pub struct Offsets<'a> {
-    dims: &'a [Dim],
-    index: SmallVec<[i64; 4]>,
-    next: Option<u64>,
-}
-
-impl Iterator for Offsets<'_> {
-    type Item = u64;
-
-    #[inline]
-    fn next(&mut self) -> Option<u64> {
-        let offset = self.next?;
-        let mut following = offset;
-        self.next = None;
-        for (dim, index) in self.dims.iter().zip(&mut self.index).rev() {
-            *index += 1;
-            if *index < dim.extent {
-                self.next = Some(following + dim.stride as u64);
-                break;
-            }
-            following -= (dim.extent - 1) as u64 * dim.stride as u64;
-            *index = 0;
-        }
-        Some(offset)
+        Runs { size, disjoint, torn: uneven && !disjoint, dims: outer }
     }
 }

@@ -4,16 +4,19 @@
 //! has the time. So is what a graph kept and lets go of in a call that holds locks: a caller's deleter may call back in.
 
 use super::graph::Graph;
-use super::{GRAPHS, known};
+use super::{GRAPHS, cpu, known};
 use crate::driver::{Driver, Failure, RawGraph};
+use crate::fork::Lock;
 use crate::handle::Entered;
+use crate::runtime;
 use crossbeam_queue::SegQueue;
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 /// Something that must stay for as long as a graph, or a run of it, may use it.
-pub trait Keep: Send {
+pub trait Keep: Send + Sync {
     /// Nothing of the graph is left: on with its end.
     fn give_back(self: Box<Self>);
     /// It went with the graph: the graph frees it in each run, or never made it.
@@ -32,7 +35,9 @@ pub struct LastRun {
 /// Graphs that are gone, by the holds that the news had on them.
 static GONE: SegQueue<u32> = SegQueue::new();
 /// What nothing of a graph uses any more.
-static LEFT: SegQueue<Box<dyn Keep>> = SegQueue::new();
+static LEFT: Lock<VecDeque<Box<dyn Keep>>> = Lock::new(VecDeque::new());
+/// Whether a thread has ended in the middle of a capture of the CPU.
+static ORPHANS: AtomicBool = AtomicBool::new(false);
 /// How much there is of all that is to be looked at here.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -87,8 +92,35 @@ extern "C" fn told(held: *mut c_void) {
 
 /// Has something that a graph kept given back.
 pub fn leave(kept: Box<dyn Keep>) {
-    LEFT.push(kept);
+    LEFT.write().push_back(kept);
     COUNT.fetch_add(1, Ordering::Release);
+}
+
+/// A thread has ended that captured on the CPU at some time.
+pub(super) fn thread_has_ended() {
+    if !ORPHANS.swap(true, Ordering::AcqRel) {
+        COUNT.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// How many forks lie between this process and the one that initialised.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+#[inline]
+pub(super) fn forks() -> u32 {
+    FORKS.load(Ordering::Acquire)
+}
+
+/// After a fork, in the child: what the parent's graphs kept is the parent's to give back.
+///
+/// # Safety
+/// As `Lock::replace_in_child`.
+pub(super) unsafe fn mend_in_child() {
+    FORKS.fetch_add(1, Ordering::AcqRel);
+    ORPHANS.store(false, Ordering::Relaxed);
+    // SAFETY: the caller's promise.
+    unsafe { LEFT.replace_in_child(VecDeque::new()) };
+    COUNT.store(0, Ordering::Release);
 }
 
 /// A graph was released whose last run may go on: somebody has to look.
@@ -143,6 +175,23 @@ pub fn settle_gone() {
 }
 
 fn settle() {
+    if ORPHANS.swap(false, Ordering::AcqRel) {
+        COUNT.fetch_sub(1, Ordering::AcqRel);
+        cpu::give_up_orphans();
+    }
+    // The driver tells a forked child nothing, and the queue may be as a thread left it that is not there.
+    if !runtime::is_forked() {
+        settle_told();
+    }
+    loop {
+        let Some(kept) = LEFT.write().pop_front() else { return };
+        COUNT.fetch_sub(1, Ordering::AcqRel);
+        kept.give_back();
+    }
+}
+
+/// Acts on what the driver has told.
+fn settle_told() {
     while let Some(held) = GONE.pop() {
         COUNT.fetch_sub(1, Ordering::AcqRel);
         // SAFETY: the news has a hold, given back below.
@@ -155,9 +204,5 @@ fn settle() {
         }
         // SAFETY: as above; the graph is not used any more.
         unsafe { GRAPHS.release_hold(held) };
-    }
-    while let Some(kept) = LEFT.pop() {
-        COUNT.fetch_sub(1, Ordering::AcqRel);
-        kept.give_back();
     }
 }

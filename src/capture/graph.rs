@@ -1,5 +1,6 @@
 //! A graph, from the begin of its capture until the last block that it made is forgotten. It owns the memory that its
-//! capture allocated in every order of launch, free, release and failure (`memory`), and keeps what its runs use.
+//! capture allocated in every order of launch, free, release and failure (`memory`), and keeps what its runs use. One of the CPU
+//! has a list of steps in the place of the driver's objects (`steps`).
 
 mod memory;
 
@@ -7,8 +8,10 @@ pub use memory::Freed;
 
 use super::gone::{self, Keep, LastRun};
 use super::order;
+use super::steps::Recording;
 use crate::device::Device;
 use crate::driver::{CaptureMode, Dependency, Driver, Failure, RawGraph, RawGraphExec, RawStream};
+use crate::fork::Lock;
 use crate::handle::{Entered, Object, Tag};
 use crate::log::{self, log};
 use crate::peer::Snapshot;
@@ -33,8 +36,6 @@ enum Phase {
 struct State {
     phase: Phase,
     memory: Memory,
-    /// What else its runs use.
-    kept: Vec<Box<dyn Keep>>,
 }
 
 /// Who began a capture, and where.
@@ -80,6 +81,12 @@ pub struct Graph {
     /// Held while it is launched: the driver's executables are for one thread at a time.
     exec: Mutex<Exec>,
     state: Mutex<State>,
+    /// What its runs use, beside memory of its own.
+    kept: Lock<Vec<Box<dyn Keep>>>,
+    /// How many forks lie before what it keeps: after another one that is put right first.
+    forks: AtomicU32,
+    /// What a graph of the CPU has instead of all that is the driver's.
+    pub(super) recording: Option<Recording>,
 }
 
 /// What is launched, and the last launch: a run begins when the one before has ended, so its end is that of all.
@@ -97,7 +104,16 @@ impl Object for Graph {
     }
 
     fn retire(&self) {
-        if runtime::is_forked() {
+        // In a forked child the driver's objects are the parent's, and so is a graph that was not used since.
+        if runtime::is_forked() && (self.recording.is_none() || !self.is_mended()) {
+            return;
+        }
+        if let Some(recording) = &self.recording {
+            self.released.store(true, Ordering::Release);
+            recording.give_up().into_iter().for_each(gone::leave);
+            if self.awaited.load(Ordering::Acquire) == 0 {
+                self.has_gone();
+            }
             return;
         }
         let Exec { ready, last } = std::mem::take(&mut *self.exec.lock());
@@ -131,6 +147,13 @@ impl Drop for Graph {
 }
 
 impl Graph {
+    /// A graph of the CPU, which is being captured.
+    pub fn of_cpu(device: &'static Device, id: u64, origin: Origin) -> Graph {
+        let mut graph = Graph::new(device, id, origin, Snapshot::of_nothing(device));
+        graph.recording = Some(Recording::default());
+        graph
+    }
+
     pub fn new(device: &'static Device, id: u64, origin: Origin, reached: Snapshot) -> Graph {
         Graph {
             device,
@@ -148,7 +171,49 @@ impl Graph {
             awaited: AtomicU32::new(0),
             over: AtomicBool::new(false),
             exec: Mutex::new(Exec::default()),
-            state: Mutex::new(State { phase: Phase::Capturing, memory: Memory::default(), kept: Vec::new() }),
+            state: Mutex::new(State { phase: Phase::Capturing, memory: Memory::default() }),
+            kept: Lock::new(Vec::new()),
+            forks: AtomicU32::new(gone::forks()),
+            recording: None,
+        }
+    }
+
+    /// Whether this process made it, or has put it right.
+    fn is_mended(&self) -> bool {
+        self.forks.load(Ordering::Acquire) == gone::forks()
+    }
+
+    /// In a forked child, before anything that threads of the parent may have been changing: puts that right. Only of graphs
+    /// that a caller names, since others may be half made.
+    #[inline]
+    pub(super) fn mend(&self) {
+        if !self.is_mended() {
+            self.mend_in_child();
+        }
+    }
+
+    #[cold]
+    fn mend_in_child(&self) {
+        const MENDING: u32 = u32::MAX;
+        let now = gone::forks();
+        loop {
+            let before = self.forks.load(Ordering::Acquire);
+            if before == now {
+                return;
+            }
+            if before == MENDING
+                || self.forks.compare_exchange(before, MENDING, Ordering::AcqRel, Ordering::Acquire).is_err()
+            {
+                std::thread::yield_now();
+                continue;
+            }
+            // What the parent's graph keeps is the parent's to give back.
+            // SAFETY: in a child, since there are more forks than before; the mark keeps all others out until it is done.
+            unsafe { self.kept.replace_in_child(Vec::new()) };
+            if let Some(recording) = &self.recording {
+                recording.mend();
+            }
+            self.forks.store(now, Ordering::Release);
         }
     }
 
@@ -195,7 +260,10 @@ impl Graph {
     }
 
     pub fn is_paused(&self) -> bool {
-        matches!(self.state.lock().phase, Phase::Paused(..))
+        match &self.recording {
+            Some(recording) => recording.is_paused(),
+            None => matches!(self.state.lock().phase, Phase::Paused(..)),
+        }
     }
 
     /// Whether its capture was neither paused nor ended here.
@@ -241,7 +309,7 @@ impl Graph {
 
     /// The driver's graph and what is launched, once captured; NULL before and where they are not ours.
     pub fn natives(&self) -> (RawGraph, RawGraphExec) {
-        if runtime::is_forked() {
+        if runtime::is_forked() || self.recording.is_some() {
             // Threads that are not there may hold the locks, and the objects are the parent's.
             return (RawGraph::NULL, RawGraphExec::NULL);
         }
@@ -254,12 +322,21 @@ impl Graph {
 
     /// Keeps something until nothing of the graph is left. Comes back when that is so already.
     pub fn keep(&self, what: Box<dyn Keep>) -> Option<Box<dyn Keep>> {
-        let mut state = self.state.lock();
+        self.mend();
+        let mut kept = self.kept.write();
+        // Whoever ends it says so before he takes what there is.
         if self.is_over() {
             return Some(what);
         }
-        state.kept.push(what);
+        kept.push(what);
         None
+    }
+
+    /// What it keeps, to be given back by a later look.
+    fn let_go(&self) {
+        self.mend();
+        let kept = std::mem::take(&mut *self.kept.write());
+        kept.into_iter().for_each(gone::leave);
     }
 
     /// Whether its memory may exist. What other code launches is not seen.
@@ -348,7 +425,12 @@ impl Graph {
     /// freed: their addresses would be given to others.
     pub fn void(&self, ended: Option<RawGraph>) -> Option<RawGraph> {
         self.over.store(true, Ordering::Release);
-        let (native, own, kept) = {
+        if let Some(recording) = &self.recording {
+            recording.give_up().into_iter().for_each(gone::leave);
+            self.let_go();
+            return None;
+        }
+        let (native, own) = {
             let mut state = self.state.lock();
             let native = match std::mem::replace(&mut state.phase, Phase::Void) {
                 Phase::Paused(graph, _) | Phase::Whole(graph) => Some(graph),
@@ -359,24 +441,23 @@ impl Graph {
                 state.phase = Phase::Whole(native);
                 self.take_native(&mut state)
             });
-            (native, own, std::mem::take(&mut state.kept))
+            (native, own)
         };
         own.into_iter().for_each(Keep::forget);
-        kept.into_iter().for_each(gone::leave);
+        self.let_go();
         native
     }
 
     /// Nothing of the graph is left, and no run of it goes on. What it kept is given back by a later look.
     pub fn has_gone(&self) {
         self.over.store(true, Ordering::Release);
-        let (own, kept) = {
-            let mut state = self.state.lock();
-            (state.memory.take_own(), std::mem::take(&mut state.kept))
-        };
-        // Of a graph that never ran the addresses may be somebody else's by now.
-        let end = if self.has_run() { Keep::give_back } else { Keep::forget };
-        own.into_iter().for_each(end);
-        kept.into_iter().for_each(gone::leave);
+        if self.recording.is_none() {
+            let own = self.state.lock().memory.take_own();
+            // Of a graph that never ran the addresses may be somebody else's by now.
+            let end = if self.has_run() { Keep::give_back } else { Keep::forget };
+            own.into_iter().for_each(end);
+        }
+        self.let_go();
     }
 
     /// Launches it; tells whether `has_begun` is still to be called. `None` when it is not ours to launch.

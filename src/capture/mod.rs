@@ -1,17 +1,23 @@
 //! Captures: work put on a stream is recorded and becomes a graph. Begun here or elsewhere, paused, ended, given up; a
-//! capture that fails is unwound, and nothing of this library breaks one.
+//! capture that fails is unwound, and nothing of this library breaks one. Those of GPUs are the driver's, those of the CPU are the
+//! library's own (`cpu`).
 
+mod cpu;
 mod gone;
 mod graph;
 mod known;
 mod meanwhile;
 mod order;
+mod steps;
+mod turn;
 
 pub use crate::driver::{CaptureMode, RawGraph};
+pub use cpu::of_cpu;
 pub use gone::{Keep, LastRun, any_gone, end_after, run_ended, settle_gone, take_ending};
 pub use graph::{Freed, Graph};
 pub use known::{leave_stream, of_this_thread, pauses_of, recording};
 pub use meanwhile::{began_meanwhile, fell_into_another};
+pub use steps::{Work, record_child};
 
 use crate::device::Device;
 use crate::driver::{CAPTURE_INVALIDATED, CaptureInfo, CaptureStatus, Driver, Failure, RawNode, RawStream};
@@ -39,6 +45,9 @@ pub struct Options {
 
 /// Begins a capture on the stream.
 pub fn begin(stream: &Entered<Stream>, mode: CaptureMode, options: &Options) -> Result<()> {
+    if !stream.device().is_cuda() {
+        return cpu::begin(stream, mode, options);
+    }
     let (driver, device) = require(stream)?;
     if stream.native().is_special() && !stream.is_per_thread() {
         fail!(
@@ -94,6 +103,12 @@ pub fn begin(stream: &Entered<Stream>, mode: CaptureMode, options: &Options) -> 
 
 /// Takes note of a capture that other code began on the stream, and will end.
 pub fn adopt(stream: &Entered<Stream>, no_allocations: bool) -> Result<()> {
+    if !stream.device().is_cuda() {
+        fail!(
+            InvalidArgument,
+            "the CPU's stream is captured by this library alone, and no other code can have begun that; there is nothing to adopt"
+        );
+    }
     let (driver, device) = require(stream)?;
     let _context = stream.enter_context(driver)?;
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
@@ -116,6 +131,9 @@ pub fn adopt(stream: &Entered<Stream>, no_allocations: bool) -> Result<()> {
 
 /// Ends the capture. The graph, unless it is somebody else's; `taken` when there is somebody to take it.
 pub fn end(stream: &Entered<Stream>, taken: bool) -> Result<Option<Handle>> {
+    if !stream.device().is_cuda() {
+        return cpu::end(taken).map(Some);
+    }
     let (driver, device, graph) = find_to_end(stream, "ended")?;
     if !taken && graph.is_ours() && !graph.origin.borrowed {
         fail!(
@@ -182,6 +200,9 @@ pub fn share(driver: &'static Driver, graph: &Entered<Graph>) -> Result<()> {
 
 /// Gives the capture up: nothing of it ever runs.
 pub fn abandon(stream: &Entered<Stream>) -> Result<()> {
+    if !stream.device().is_cuda() {
+        return cpu::abandon();
+    }
     let (driver, device, graph) = find_to_end(stream, "given up")?;
     if !graph.is_ours() {
         fail!(
@@ -260,6 +281,9 @@ fn leave(driver: &Driver, native: RawStream, named: Option<u64>) -> Option<RawGr
 
 /// Stops capturing for a while: what is put on the stream runs.
 pub fn pause(stream: &Entered<Stream>) -> Result<()> {
+    if !stream.device().is_cuda() {
+        return cpu::pause();
+    }
     let (driver, device, graph) = find_to_end(stream, "paused")?;
     if !graph.is_ours() {
         fail!(
@@ -293,6 +317,9 @@ pub fn pause(stream: &Entered<Stream>) -> Result<()> {
 
 /// Goes on with a paused capture.
 pub fn resume(stream: &Entered<Stream>) -> Result<()> {
+    if !stream.device().is_cuda() {
+        return cpu::resume();
+    }
     let (driver, device, graph) = find_to_end(stream, "resumed")?;
     if !graph.is_paused() {
         fail!(
@@ -334,12 +361,18 @@ pub struct Description {
     pub ours: bool,
 }
 
+impl Description {
+    fn of_none() -> Description {
+        Description { state: State::None, id: 0, origin_id: 0, mode: None, ours: false }
+    }
+}
+
 /// What is known of the stream's capture.
 pub fn describe(stream: &Entered<Stream>) -> Result<Description> {
-    let mut answer = Description { state: State::None, id: 0, origin_id: 0, mode: None, ours: false };
     if !stream.device().is_cuda() {
-        return Ok(answer);
+        return cpu::describe(stream);
     }
+    let mut answer = Description::of_none();
     let driver = stream.device().require_cuda("the state of a capture")?;
     if !driver.has_graphs() {
         // Captures are not to be had here, but other code may have them.
@@ -446,6 +479,7 @@ pub fn release(handle: Handle) -> Result<()> {
 pub fn dismantle() {
     // In a forked child the captures are the parent's, and so may be whoever has the list.
     let begun = if runtime::is_forked() { Vec::new() } else { known::forget_all() };
+    cpu::forget_all();
     for graph in begun.into_iter().filter(|graph| graph.is_ours()) {
         if !graph.claim_end() {
             // Whoever ends it just now has a graph that is released below.
@@ -475,17 +509,14 @@ pub unsafe fn mend_in_child() {
     unsafe {
         GRAPHS.mend_in_child();
         known::mend_in_child();
+        cpu::mend_in_child();
+        gone::mend_in_child();
+        turn::mend_in_child();
     }
 }
 
 fn require(stream: &Stream) -> Result<(&'static Driver, &'static Device)> {
     let device = stream.device();
-    if !device.is_cuda() {
-        fail!(
-            NotSupported,
-            "work of the CPU's stream has been done when its call returns, and cannot be captured yet; capture a stream of a GPU"
-        );
-    }
     let driver = device.require_cuda("a capture")?;
     if !driver.has_graphs() {
         fail!(
@@ -553,9 +584,6 @@ fn find_to_end(
     stream: &Entered<Stream>,
     what: &str,
 ) -> Result<(&'static Driver, &'static Device, Entered<Graph>)> {
-    if !stream.device().is_cuda() {
-        fail!(InvalidArgument, "no capture goes on on the CPU's stream that could be {what}");
-    }
     let (driver, device) = require(stream)?;
     let graph = match begun_on(stream) {
         Some(graph) => graph,

@@ -3,15 +3,19 @@
 use crate::alloc::{self, Block, Kind};
 use crate::capture::Graph;
 use crate::device::{self, Device};
-use crate::driver::MemoryClass;
+use crate::driver::{Driver, MemoryClass};
 use crate::error::{Result, fail};
 use crate::handle::Entered;
+use crate::peer;
 use crate::runtime;
 use crate::stream::Stream;
 
-/// One end of a copy.
+/// The memory at one end of a copy.
 pub struct End {
+    /// The first byte that is used.
     pub address: u64,
+    /// Bytes from the first to the last that is used.
+    pub size: u64,
     /// The GPU whose memory it is, managed memory's home included; `None` for host memory.
     pub gpu: Option<&'static Device>,
     pub reach: Reach,
@@ -19,14 +23,18 @@ pub struct End {
     pub block: Option<Block>,
 }
 
-/// From where the driver's plain copy reaches memory.
+/// Who reaches memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// From the context of any GPU, by whatever way the driver finds: host, plain device and managed memory.
-    Anywhere,
-    /// As above, and every GPU has it as its own.
+    /// Ordinary memory of the host.
+    Pageable,
+    /// Page-locked memory of the host.
+    Locked,
+    /// Every GPU has it as its own.
     Managed,
-    /// Only from where it may be accessed: pools and mappings.
+    /// Memory of a GPU that the driver's plain copy finds from the context of any other.
+    Plain,
+    /// Pools and mappings: only from where it may be accessed.
     Granted,
 }
 
@@ -58,24 +66,31 @@ impl End {
             let reach = match block.kind() {
                 Kind::CudaManaged => Reach::Managed,
                 Kind::CudaMempool => Reach::Granted,
-                _ => Reach::Anywhere,
+                Kind::Pinned => Reach::Locked,
+                _ if gpu.is_none() => Reach::Pageable,
+                _ => Reach::Plain,
             };
-            return Ok(End { address, gpu, reach, block: Some(block) });
+            return Ok(End { address, size, gpu, reach, block: Some(block) });
         }
         End::find_foreign(address, size, what)
     }
 
     #[cold]
     fn find_foreign(address: u64, size: u64, what: &str) -> Result<End> {
-        let host = End { address, gpu: None, reach: Reach::Anywhere, block: None };
-        let Ok(driver) = runtime::driver() else { return Ok(host) };
+        let host = |reach| End { address, size, gpu: None, reach, block: None };
+        let Ok(driver) = runtime::driver() else { return Ok(host(Reach::Pageable)) };
         let facts = driver.pointer_facts(address).map_err(|f| driver.error(f))?;
-        if matches!(facts.class, MemoryClass::Unknown | MemoryClass::Host) {
+        if matches!(facts.class, MemoryClass::Unknown | MemoryClass::Host | MemoryClass::HostPool) {
             // Else the CPU would touch it, and fault.
             if alloc::was_freed(address) {
                 fail!(UnknownPointer, "{what} at {address:#x} was freed before; use it before it is freed");
             }
-            return Ok(host);
+            // What is registered by halves, or has another address on GPUs, is nothing that kernels could be sent to.
+            let locked = facts.class == MemoryClass::Host
+                && facts.device_pointer == address
+                && facts.size != 0
+                && address - facts.base + size <= facts.size;
+            return Ok(host(if locked { Reach::Locked } else { Reach::Pageable }));
         }
         if facts.size != 0 && address - facts.base + size > facts.size {
             fail!(
@@ -96,20 +111,51 @@ impl End {
         let reach = match facts.class {
             MemoryClass::Managed => Reach::Managed,
             MemoryClass::Pool | MemoryClass::Mapping | MemoryClass::Graph => Reach::Granted,
-            _ => Reach::Anywhere,
+            _ => Reach::Plain,
         };
-        Ok(End { address, gpu: Some(gpu), reach, block: None })
+        Ok(End { address, size, gpu: Some(gpu), reach, block: None })
+    }
+
+    pub fn is_host(&self) -> bool {
+        self.gpu.is_none()
+    }
+
+    /// The GPU that alone is sure to reach it. Every GPU reaches managed memory.
+    pub fn own_gpu(&self) -> Option<&'static Device> {
+        self.gpu.filter(|_| self.reach != Reach::Managed)
+    }
+
+    pub fn is_at_home(&self, device: &Device) -> bool {
+        self.gpu.is_some_and(|gpu| gpu.ordinal() == device.ordinal())
+    }
+
+    /// Whether kernels of the GPU may touch it.
+    pub fn is_reached_by(&self, driver: &Driver, gpu: &'static Device) -> Result<bool> {
+        match self.reach {
+            Reach::Pageable => Ok(false),
+            Reach::Managed => Ok(true),
+            // What other code registered may be so for one context alone.
+            Reach::Locked if self.block.is_none() => peer::is_address_reached(driver, gpu, self.address),
+            Reach::Locked => Ok(true),
+            Reach::Plain | Reach::Granted if self.is_at_home(gpu) => Ok(true),
+            Reach::Plain | Reach::Granted => peer::is_address_reached(driver, gpu, self.address),
+        }
+    }
+
+    /// Whether it shares bytes with another end. What two addresses of one GPU have in common, the ranges show.
+    pub fn meets(&self, other: &End) -> bool {
+        self.address < other.address + other.size && other.address < self.address + self.size
     }
 
     /// Notes that work on the stream uses it, or runs of the graph that the stream is captured into. An error when it does
     /// not exist yet.
     pub fn note_use(&self, stream: &Entered<Stream>, graph: Option<&Entered<Graph>>) -> Result<()> {
-        let Some(block) = self.block else { return Ok(()) };
+        let Some(block) = &self.block else { return Ok(()) };
         block.require_existing(graph)?;
         match graph {
             Some(graph) => alloc::record_use_by(self.address, graph),
             None => {
-                alloc::record_use(self.address, stream);
+                alloc::record_use_of_block(block, stream);
                 Ok(())
             }
         }

@@ -1,13 +1,18 @@
 //! Filling ranges of bytes, wherever they live, with a pattern of any length.
 
 use super::end::End;
-use super::{settle_begun, take_stream};
+use super::items::{Items, Job, Operand};
+use super::plan::{Axis, Plan, Side, Step};
+use super::put::{Put, take_stream};
+use super::staged::Temporary;
+use super::{by_cpu, host, kernel, make, prepare, recorded};
 use crate::alloc;
 use crate::capture::{self, Graph, Keep};
-use crate::driver::{Driver, FillValue};
+use crate::driver::FillValue;
 use crate::error::{Result, fail};
 use crate::handle::Entered;
-use crate::stream::{self, Stream};
+use crate::stream::Stream;
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// Fills `size` bytes with repetitions of a pattern of the caller's, given by its address and length, which divides the
@@ -26,7 +31,7 @@ pub fn fill(
         return Ok(None);
     }
     let dest = End::find(dest, size, FILLED)?;
-    fill_end(dest, Runs::whole(size), &read_pattern(source, length)?, stream)
+    fill_end(dest, &Runs::whole(size), &read_pattern(source, length)?, stream)
 }
 
 /// As `fill`, with a pattern that is in no memory of a caller's.
@@ -36,37 +41,60 @@ pub fn fill_with(
     pattern: &[u8],
     stream: Option<&Entered<Stream>>,
 ) -> Result<Option<Entered<Graph>>> {
-    fill_runs(dest, size, Runs::whole(size), pattern, stream)
+    fill_runs(dest, size, &Runs::whole(size), pattern, stream)
 }
 
-/// Equal stretches of a range of memory.
-pub struct Runs<I> {
+/// Equal stretches of a range of memory, each of which is filled alike.
+#[derive(Clone)]
+pub struct Runs {
     /// Bytes of each.
     pub size: u64,
-    pub count: u64,
     /// Whether no byte is in two of them.
     pub disjoint: bool,
-    /// Where each begins, from the start of the range.
-    pub offsets: I,
+    /// How many along each axis, and bytes from each to the next, upwards; outermost first.
+    pub axes: SmallVec<[(u64, u64); 4]>,
 }
 
-impl Runs<std::iter::Once<u64>> {
-    fn whole(size: u64) -> Self {
-        Runs { size, count: 1, disjoint: true, offsets: std::iter::once(0) }
+impl Runs {
+    fn whole(size: u64) -> Runs {
+        Runs { size, disjoint: true, axes: SmallVec::new() }
+    }
+
+    fn count(&self) -> u64 {
+        self.axes.iter().map(|(extent, _)| extent).product()
+    }
+
+    /// What copies the first run to all of them.
+    pub fn spread(&self, first: u64) -> Plan {
+        let axis =
+            |&(extent, stride): &(u64, u64)| Axis { extent, dest: Step::by(stride as i64), src: Step::by(0) };
+        Plan { dest: first, src: first, row: self.size, axes: self.axes.iter().map(axis).collect() }
+    }
+
+    /// Where each begins, from the start of the range.
+    fn offsets(&self) -> impl Iterator<Item = u64> {
+        (0..self.count()).map(|mut number| {
+            let mut offset = 0;
+            for (extent, stride) in self.axes.iter().rev() {
+                offset += number % extent * stride;
+                number /= extent;
+            }
+            offset
+        })
     }
 }
 
 const FILLED: &str = "the memory to fill";
 
-/// As many runs as are filled on a GPU by one call: each is a command of its own.
-const MOST_RUNS_ON_A_GPU: u64 = 1 << 16;
+/// As many runs as are filled on a GPU by one call where it cannot load a kernel: each is a command of its own.
+const MOST_RUNS_WITHOUT_A_KERNEL: u64 = 1 << 16;
 
 /// Fills runs inside the `span` bytes from `dest` on, each with repetitions of `pattern`, whose length divides
 /// their size.
 pub fn fill_runs(
     dest: u64,
     span: u64,
-    runs: Runs<impl Iterator<Item = u64>>,
+    runs: &Runs,
     pattern: &[u8],
     stream: Option<&Entered<Stream>>,
 ) -> Result<Option<Entered<Graph>>> {
@@ -86,60 +114,136 @@ pub fn fill_runs(
 
 fn fill_end(
     dest: End,
-    runs: Runs<impl Iterator<Item = u64>>,
+    runs: &Runs,
     pattern: &[u8],
     stream: Option<&Entered<Stream>>,
 ) -> Result<Option<Entered<Graph>>> {
-    let Some(home) = dest.gpu else {
-        if let Some(stream) = stream.filter(|s| s.device().is_cuda()) {
-            fail!(
-                InvalidArgument,
-                "host memory is filled at once and not on a stream of \"{}\"; pass no stream, after synchronising it",
-                stream.device().alias()
-            );
-        }
-        for offset in runs.offsets {
-            fill_host(dest.address + offset, runs.size, pattern);
-        }
-        return Ok(None);
+    let Some(home) = dest.gpu else { return fill_by_cpu(&dest, runs, pattern, stream) };
+    let mut current = None;
+    let stream = take_stream(stream, home, &mut current)?;
+    let mut put = Put::on(stream, "a fill")?;
+    put.require_existing([&dest].into_iter())?;
+    // The driver would refuse, in a capture only when the graph is made ready.
+    if !dest.is_reached_by(put.driver, put.device())? {
+        fail!(
+            AccessDenied,
+            "\"{}\", whose stream was given, may not touch the memory to fill, which is \"{}\"'s; pass a stream of that device, or none",
+            put.device().alias(),
+            home.alias()
+        );
+    }
+    let (driver, device) = (put.driver, put.device());
+    // What the driver sets in one call needs none, and the first question takes the time to load it.
+    let is_plain = runs.axes.is_empty() && simple(dest.address, pattern).is_some();
+    let kernel = !is_plain && {
+        put.relax()?;
+        kernel::is_available(driver, device)?
     };
-    if runs.count > MOST_RUNS_ON_A_GPU {
+    if runs.count() > MOST_RUNS_WITHOUT_A_KERNEL && !kernel {
         fail!(
             NotSupported,
-            "a fill of {} separate runs of {} bytes on \"{}\", and at most {MOST_RUNS_ON_A_GPU} are filled by one call; fill memory without gaps, or fewer rows at a time",
-            runs.count,
+            "a fill of {} separate runs of {} bytes on \"{}\", which cannot load a kernel: at most {MOST_RUNS_WITHOUT_A_KERNEL} are filled by one call; fill memory without gaps, or fewer rows at a time",
+            runs.count(),
             runs.size,
             home.alias()
         );
     }
-    let mut current = None;
-    let stream = take_stream(stream, home, &mut current)?;
-    let device = stream.device();
-    let driver = device.require_cuda("a fill")?;
-    let _context = device.enter(driver)?;
-    alloc::poll();
-    let begun = stream::begun();
-    let capturing = stream.is_capturing(driver).map_err(|f| device.error(driver, f))?;
-    let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
-    let graph = if capturing { capture::of_stream(driver, stream)? } else { None };
-    // Before: a fill that fails half-way has used it all the same.
-    dest.note_use(stream, graph.as_ref())?;
-    // The driver reads one that it does not set by itself: in each run of a graph, which the fill may be a part of unseen.
-    let mut offsets = runs.offsets.peekable();
-    let is_set =
-        runs.count == 1 && offsets.peek().is_some_and(|o| simple(dest.address + o, pattern).is_some());
-    let runs = Runs { size: runs.size, count: runs.count, disjoint: runs.disjoint, offsets };
-    let lasting = if is_set { None } else { Some(copy_of(pattern)?) };
-    if let Some((bytes, graph)) = lasting.as_ref().zip(graph.as_ref()) {
+    put.note_use([&dest].into_iter())?;
+    // What the driver reads, it reads in each run of a graph, which the fill may be a part of unseen.
+    let is_read = !(simple(dest.address, pattern).is_some() || kernel && kernel::is_short(pattern.len()));
+    let lasting = if is_read { Some(copy_of(pattern)?) } else { None };
+    if let Some((bytes, graph)) = lasting.as_ref().zip(put.graph.as_ref()) {
         keep_pattern(bytes, graph);
     }
     let pattern = lasting.as_ref().map_or(pattern, |bytes| bytes.as_slice());
-    let filled = fill_device_runs(driver, dest.address, runs, pattern, stream);
-    let settled =
-        if graph.is_none() { settle_begun(stream, begun, &[&dest], lasting.as_ref()) } else { Ok(()) };
-    settled?;
-    filled.map_err(|f| device.error(driver, f).context("a fill"))?;
-    Ok(graph)
+    let native = put.stream.native();
+    let filled = if runs.axes.is_empty() {
+        fill_device(&put, dest.address, runs.size, pattern, kernel)
+    } else if kernel {
+        let spread = runs.spread(dest.address);
+        // The first is what is copied. Where runs overlap, all of them hold the same.
+        let start = if runs.disjoint { runs.size } else { 0 };
+        fill_device(&put, dest.address, runs.size, pattern, kernel)
+            .and_then(|()| kernel::run(driver, device, &spread, start..spread.size(), native))
+    } else {
+        runs.offsets()
+            .try_for_each(|offset| fill_device(&put, dest.address + offset, runs.size, pattern, kernel))
+    };
+    let filled = filled.map_err(|f| put.failed(f, "a fill"));
+    let settled = put.settle([&dest].into_iter(), lasting.as_ref());
+    filled.and(settled)
+}
+
+/// Sets items that index arrays pick to one that is given by its bytes.
+pub fn fill_items(
+    dest: Operand,
+    shape: &[u64],
+    item: &[u8],
+    stream: Option<&Entered<Stream>>,
+) -> Result<Option<Entered<Graph>>> {
+    let size = item.len() as u64;
+    let bytes = copy_of(item)?;
+    let address = bytes.as_ptr().expose_provenance() as u64;
+    let steps = shape.iter().map(|_| Step::by(0)).collect();
+    let src = Operand { side: Side { address, steps }, below: 0, above: size };
+    let mut items = Items { shape: shape.into(), item: size, dest, src };
+    let mut job = Job::of(&items)?;
+    job.passes = true;
+    let Some(home) = job.dest.gpu else { return by_cpu::run(&job, stream) };
+    let mut current = None;
+    let stream = take_stream(stream, home, &mut current)?;
+    let mut put = Put::on(stream, "a fill")?;
+    put.relax()?;
+    put.require_existing(job.ends())?;
+    // A kernel reads it where it is near.
+    let near = Temporary::on(put.device(), stream, size)?;
+    if let Some(graph) = &put.graph {
+        keep_pattern(&bytes, graph);
+    }
+    put.driver
+        .copy(near.address(), address, item.len(), stream.native())
+        .map_err(|f| put.failed(f, "a fill of items"))?;
+    items.src.side.address = near.address();
+    let job = Job::of(&items)?;
+    let filled = prepare(&job, &put).and_then(|route| make(&job, &put, route));
+    let settled = put.settle(job.ends(), Some(&bytes));
+    filled.and(settled)
+}
+
+/// At once, or in each run of the graph that this thread captures on the CPU.
+fn fill_by_cpu(
+    dest: &End,
+    runs: &Runs,
+    pattern: &[u8],
+    stream: Option<&Entered<Stream>>,
+) -> Result<Option<Entered<Graph>>> {
+    if let Some(stream) = stream.filter(|s| s.device().is_cuda()) {
+        fail!(
+            InvalidArgument,
+            "host memory is filled at once and not on a stream of \"{}\"; pass no stream, after synchronising it",
+            stream.device().alias()
+        );
+    }
+    if let Some(graph) = capture::of_cpu()? {
+        recorded::fill(&graph, dest, runs, pattern)?;
+        return Ok(Some(graph));
+    }
+    fill_on_host(dest.address, runs, &runs.spread(dest.address), pattern);
+    Ok(None)
+}
+
+/// Fills runs of host memory; `spread` is what they give for that.
+pub fn fill_on_host(dest: u64, runs: &Runs, spread: &Plan, pattern: &[u8]) {
+    if runs.disjoint {
+        fill_host(dest, runs.size, pattern);
+        if !runs.axes.is_empty() {
+            // The first run is what is copied, so it is left out.
+            // SAFETY: host memory: ours and inside its block, or the caller's word for it; the runs are apart.
+            unsafe { host::run(spread, runs.size..spread.size()) };
+        }
+    } else {
+        runs.offsets().for_each(|offset| fill_host(dest + offset, runs.size, pattern));
+    }
 }
 
 /// Bytes that runs of a graph read.
@@ -174,28 +278,6 @@ fn copy_of(pattern: &[u8]) -> Result<Arc<Vec<u8>>> {
     let mut bytes = room_for(pattern.len())?;
     bytes.extend_from_slice(pattern);
     Ok(Arc::new(bytes))
-}
-
-fn fill_device_runs(
-    driver: &Driver,
-    dest: u64,
-    runs: Runs<impl Iterator<Item = u64>>,
-    pattern: &[u8],
-    stream: &Stream,
-) -> std::result::Result<(), crate::driver::Failure> {
-    let mut first = None;
-    for offset in runs.offsets {
-        let at = dest + offset;
-        match first {
-            // One that the driver cannot set is copied from the first, where a copy cannot meet itself.
-            Some(from) if runs.disjoint && simple(at, pattern).is_none() => {
-                driver.copy(at, from, runs.size as usize, stream.native())?;
-            }
-            _ => fill_device(driver, at, runs.size, pattern, stream)?,
-        }
-        first = first.or(Some(at));
-    }
-    Ok(())
 }
 
 /// A caller's pattern in pageable memory of our own. The caller's may lie in what is filled, or in page-locked memory, which
@@ -236,25 +318,8 @@ pub fn read_pattern(source: u64, length: u64) -> Result<Vec<u8>> {
 }
 
 fn fill_host(dest: u64, size: u64, pattern: &[u8]) {
-    let size = size as usize;
-    // SAFETY: host memory of at least `size` bytes: ours and inside its block, or the caller's word for it.
-    let bytes = unsafe {
-        std::slice::from_raw_parts_mut(std::ptr::with_exposed_provenance_mut::<u8>(dest as usize), size)
-    };
-    if let Some(byte) = single(pattern) {
-        bytes.fill(byte);
-        return;
-    }
-    // Doubling what is there moves memory at its own speed, in pieces that stay in the cache.
-    const PIECE: usize = 1 << 18;
-    let whole = (PIECE / pattern.len()).max(1) * pattern.len();
-    bytes[..pattern.len()].copy_from_slice(pattern);
-    let mut done = pattern.len();
-    while done < size {
-        let step = done.min(whole).min(size - done);
-        bytes.copy_within(..step, done);
-        done += step;
-    }
+    // SAFETY: host memory of at least `size` bytes: ours and inside its block, or the caller's word for it. The pattern is a copy.
+    unsafe { host::fill(dest, size, pattern) };
 }
 
 /// The byte that the whole pattern consists of.
@@ -279,28 +344,36 @@ fn simple(dest: u64, pattern: &[u8]) -> Option<FillValue> {
     None
 }
 
+/// Fills memory of a GPU; by a kernel, if there is one, with what the driver does not set by itself.
 fn fill_device(
-    driver: &Driver,
+    put: &Put<'_>,
     dest: u64,
     size: u64,
     pattern: &[u8],
-    stream: &Stream,
+    kernel: bool,
 ) -> std::result::Result<(), crate::driver::Failure> {
+    let (driver, device, native) = (put.driver, put.device(), put.stream.native());
     if let Some(value) = simple(dest, pattern) {
         let width = match value {
             FillValue::U8(_) => 1,
             FillValue::U16(_) => 2,
             FillValue::U32(_) => 4,
         };
-        return driver.fill(dest, value, (size / width) as usize, stream.native());
+        return driver.fill(dest, value, (size / width) as usize, native);
     }
-    // The pattern goes over once, and doubles there. Pageable memory is read before the call returns.
+    if kernel && kernel::is_short(pattern.len()) {
+        return kernel::fill_pattern(driver, device, dest, size, pattern, native);
+    }
+    // The pattern goes over once, and is repeated there. Pageable memory is read before the call returns.
     let first = pattern.len() as u64;
-    driver.copy(dest, pattern.as_ptr().expose_provenance() as u64, pattern.len(), stream.native())?;
+    driver.copy(dest, pattern.as_ptr().expose_provenance() as u64, pattern.len(), native)?;
+    if kernel && first < size {
+        return kernel::fill_rest(driver, device, dest, size, first, native);
+    }
     let mut done = first;
     while done < size {
         let step = done.min(size - done);
-        driver.copy(dest + done, dest, step as usize, stream.native())?;
+        driver.copy(dest + done, dest, step as usize, native)?;
         done += step;
     }
     Ok(())

@@ -6,7 +6,7 @@
 //! through a buffer is packed in that order on the way in and unpacked in the same on the way out.
 #![forbid(unsafe_code)]
 
-use smallvec::SmallVec;
+use smallvec::{Array, SmallVec};
 
 /// The two ends of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    fn is_indexed(&self) -> bool {
+    pub fn is_indexed(&self) -> bool {
         self.dest.index.is_some() || self.src.index.is_some()
     }
 
@@ -74,6 +74,23 @@ impl Axis {
 
 /// Few axes without an allocation.
 pub type Axes = SmallVec<[Axis; 3]>;
+
+/// Makes axes that go on where the row or the next axis inside ends one with it, wherever a sorted plan has such.
+pub fn merge<A: Array<Item = Axis>>(row: &mut u64, axes: &mut SmallVec<A>) {
+    while let Some(axis) = axes.last() {
+        if axis.is_indexed() || axis.dest.stride != *row as i64 || axis.src.stride != *row as i64 {
+            break;
+        }
+        *row *= axis.extent;
+        axes.pop();
+    }
+    for at in (1..axes.len()).rev() {
+        if axes[at - 1].follows(&axes[at]) {
+            let inner = axes.remove(at);
+            axes[at - 1] = Axis { extent: axes[at - 1].extent * inner.extent, ..inner };
+        }
+    }
+}
 
 /// One end, before it becomes part of a plan: the address of the item at the origin, and one step for each dimension.
 #[derive(Debug, Clone)]
@@ -131,20 +148,7 @@ impl Plan {
     }
 
     fn merge(&mut self) {
-        while let Some(axis) = self.axes.last() {
-            let row = self.row as i64;
-            if axis.is_indexed() || axis.dest.stride != row || axis.src.stride != row {
-                break;
-            }
-            self.row *= axis.extent;
-            self.axes.pop();
-        }
-        for at in (1..self.axes.len()).rev() {
-            if self.axes[at - 1].follows(&self.axes[at]) {
-                let inner = self.axes.remove(at);
-                self.axes[at - 1] = Axis { extent: self.axes[at - 1].extent * inner.extent, ..inner };
-            }
-        }
+        merge(&mut self.row, &mut self.axes);
     }
 
     /// How many rows.

@@ -16,14 +16,18 @@ pub const NO_DEVICE: u32 = 100;
 pub const INVALID_CONTEXT: u32 = 201;
 pub const PEER_ACCESS_UNSUPPORTED: u32 = 217;
 pub const INVALID_HANDLE: u32 = 400;
+pub const NOT_FOUND: u32 = 500;
 pub const NOT_READY: u32 = 600;
 pub const PEER_ACCESS_ALREADY_ENABLED: u32 = 704;
 pub const PEER_ACCESS_NOT_ENABLED: u32 = 705;
 pub const CONTEXT_IS_DESTROYED: u32 = 709;
 pub const TOO_MANY_PEERS: u32 = 711;
+pub const NOT_PERMITTED: u32 = 800;
 pub const NOT_SUPPORTED: u32 = 801;
 /// First and last of the codes that a kernel's fault leaves in its context for good.
 const STICKY: [u32; 8] = [214, 700, 702, 710, 714, 715, 717, 719];
+/// The program is not for this driver or GPU, there is no compiler for it or that is not to be used, or a name is not found.
+const NO_PROGRAM: [u32; 7] = [200, 209, 218, 221, 222, 223, NOT_FOUND];
 const CAPTURE_CODES: std::ops::RangeInclusive<u32> = 900..=908;
 /// What every call on the streams of a capture answers once it is broken.
 pub const CAPTURE_INVALIDATED: u32 = 901;
@@ -48,6 +52,21 @@ impl Failure {
 
     pub fn is_not_supported(&self) -> bool {
         self.code == NOT_SUPPORTED
+    }
+
+    /// The driver will never run the program.
+    pub fn is_program_refused(&self) -> bool {
+        NO_PROGRAM.contains(&self.code) || self.is_not_supported() || self.is_missing()
+    }
+
+    /// The calling thread is in the middle of a callback of the driver.
+    pub fn is_not_permitted(&self) -> bool {
+        self.code == NOT_PERMITTED
+    }
+
+    /// What was asked for by its name is not there.
+    pub fn is_not_found(&self) -> bool {
+        self.code == NOT_FOUND
     }
 
     pub fn is_out_of_memory(&self) -> bool {

@@ -16,11 +16,14 @@ pub struct DeviceFacts {
     pub compute_capability: (i32, i32),
     pub multiprocessor_count: i32,
     pub max_shared_memory_per_block: i32,
+    /// The most bytes from one row to the next that the driver's copies of rows take.
+    pub max_pitch: i32,
     pub integrated: bool,
     pub unified_addressing: bool,
     pub managed_memory: bool,
     pub concurrent_managed_access: bool,
     pub pageable_memory_access: bool,
+    pub host_page_tables: bool,
     pub direct_managed_access_from_host: bool,
     pub host_native_atomics: bool,
     pub memory_pools: bool,
@@ -68,11 +71,14 @@ impl Driver {
         facts.multiprocessor_count = number(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
         facts.max_shared_memory_per_block =
             number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
+        facts.max_pitch = number(Attribute::CU_DEVICE_ATTRIBUTE_MAX_PITCH);
         facts.integrated = yes(Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED);
         facts.unified_addressing = yes(Attribute::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING);
         facts.managed_memory = yes(Attribute::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY);
         facts.concurrent_managed_access = yes(Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS);
         facts.pageable_memory_access = yes(Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS);
+        facts.host_page_tables =
+            yes(Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES);
         facts.direct_managed_access_from_host =
             yes(Attribute::CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST);
         facts.host_native_atomics = yes(Attribute::CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED);

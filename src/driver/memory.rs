@@ -1,6 +1,6 @@
-//! Getting, giving back, filling and copying memory.
+//! Getting, giving back and filling memory.
 
-use super::{Driver, Failure, RawContext, RawPool, RawStream};
+use super::{Driver, Failure, RawPool, RawStream};
 use std::ffi::c_void;
 
 impl Driver {
@@ -77,33 +77,6 @@ impl Driver {
                 FillValue::U16(v) => self.table.cuMemsetD16Async(dest, v, count, stream.0.cast()),
                 FillValue::U32(v) => self.table.cuMemsetD32Async(dest, v, count, stream.0.cast()),
             }
-        }
-    }
-
-    /// Copies within one device, or between a device and the host; the driver tells by the addresses.
-    pub fn copy(&self, dest: u64, src: u64, size: usize, stream: RawStream) -> Result<(), Failure> {
-        // SAFETY: the caller checked both ranges as far as they are known and pins the stream.
-        unsafe { self.table.cuMemcpyAsync(dest, src, size, stream.0.cast()) }
-    }
-
-    /// Copies between two devices, staged by the driver where there is no access.
-    pub fn copy_peer(
-        &self,
-        dest: (u64, RawContext),
-        src: (u64, RawContext),
-        size: usize,
-        stream: RawStream,
-    ) -> Result<(), Failure> {
-        // SAFETY: as `copy`; the contexts are held by their devices.
-        unsafe {
-            self.table.cuMemcpyPeerAsync(
-                dest.0,
-                dest.1.0.cast(),
-                src.0,
-                src.1.0.cast(),
-                size,
-                stream.0.cast(),
-            )
         }
     }
 }

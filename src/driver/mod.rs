@@ -19,8 +19,10 @@ macro_rules! native_handle {
 
 mod code;
 mod context;
+mod copy;
 mod device;
 mod graph;
+mod kernel;
 mod locate;
 mod managed;
 mod memory;
@@ -32,8 +34,10 @@ mod table;
 
 pub use code::{CAPTURE_INVALIDATED, Failure};
 pub use context::{ContextGuard, RelaxedCapture};
+pub use copy::{Pitch, Pitched, Place};
 pub use device::DeviceFacts;
 pub use graph::{CaptureInfo, CaptureMode, Dependency, GraphMemory, RawGraph, RawGraphExec, RawNode};
+pub use kernel::Launch;
 pub use managed::{Advice, IpcHandle};
 pub use memory::FillValue;
 pub use pointer::MemoryClass;
@@ -62,6 +66,15 @@ native_handle!(
 native_handle!(
     /// A memory pool of the driver.
     RawPool
+);
+
+native_handle!(
+    /// A program in a context.
+    RawModule
+);
+native_handle!(
+    /// A kernel in a context.
+    RawFunction
 );
 
 impl RawContext {
@@ -101,6 +114,8 @@ pub struct Driver {
     device_count: i32,
     pools: bool,
     graphs: bool,
+    /// The first entry point for kernels that is missing.
+    no_kernels: Option<&'static str>,
 }
 
 impl Driver {
@@ -119,6 +134,7 @@ impl Driver {
             error_name: name_of(c"cuGetErrorName"),
             error_string: name_of(c"cuGetErrorString"),
             pools: !table::POOLS.iter().any(|name| missing.contains(name)),
+            no_kernels: table::KERNELS.iter().find(|name| missing.contains(name)).copied(),
             graphs: !table::GRAPHS.iter().any(|name| missing.contains(name)),
             table,
             version: 0,
@@ -214,7 +230,13 @@ impl Driver {
             Status::DriverError
         };
         let number = if failure.is_missing() { 0 } else { failure.code };
-        Error::new(status, self.describe(failure)).with_driver_code(number)
+        let mut error = Error::new(status, self.describe(failure)).with_driver_code(number);
+        if failure.is_not_permitted() {
+            error.message.push_str(
+                "; so the driver answers in a host function of a stream, where it serves nobody: call from another thread",
+            );
+        }
+        error
     }
 }
 

@@ -1,6 +1,7 @@
 //! Streams and events.
 
 use super::{Driver, Failure, RawContext, RawEvent, RawStream};
+use std::ffi::c_void;
 
 /// Whether work put on a stream runs or is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +109,18 @@ impl Driver {
     pub fn wait_event(&self, stream: RawStream, event: RawEvent) -> Result<(), Failure> {
         // SAFETY: the caller pins the stream and owns the event.
         unsafe { self.table.cuStreamWaitEvent(stream.0.cast(), event.0.cast(), 0) }
+    }
+
+    /// Has `call(data)` called in the order of the stream, on a thread of the driver's, which must not call the driver. It is not
+    /// called when the context has failed.
+    pub fn launch_host_function(
+        &self,
+        stream: RawStream,
+        call: unsafe extern "C" fn(*mut c_void),
+        data: *mut c_void,
+    ) -> Result<(), Failure> {
+        // SAFETY: the caller pins the stream, and `call` can take `data` at any time.
+        unsafe { self.table.cuLaunchHostFunc(stream.0.cast(), Some(call), data) }
     }
 
     /// An event without timing in the current context.

@@ -129,6 +129,8 @@ entry_points! {
 
     cuMemcpyAsync(dest: CUdeviceptr, src: CUdeviceptr, size: usize, stream: CUstream);
     cuMemcpyPeerAsync(dest: CUdeviceptr, dest_context: CUcontext, src: CUdeviceptr, src_context: CUcontext, size: usize, stream: CUstream);
+    cuMemcpy2DAsync_v2(copy: *const CUDA_MEMCPY2D, stream: CUstream);
+    cuMemcpy3DAsync_v2(copy: *const CUDA_MEMCPY3D, stream: CUstream);
     cuMemsetD8Async(dest: CUdeviceptr, value: c_uchar, count: usize, stream: CUstream);
     cuMemsetD16Async(dest: CUdeviceptr, value: c_ushort, count: usize, stream: CUstream);
     cuMemsetD32Async(dest: CUdeviceptr, value: c_uint, count: usize, stream: CUstream);
@@ -143,6 +145,7 @@ entry_points! {
     cuStreamGetPriority(stream: CUstream, priority: *mut c_int);
     cuStreamIsCapturing(stream: CUstream, status: *mut CUstreamCaptureStatus);
     cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);
+    cuLaunchHostFunc(stream: CUstream, function: CUhostFn, data: *mut c_void);
     cuThreadExchangeStreamCaptureMode(mode: *mut CUstreamCaptureMode);
     cuCtxGetStreamPriorityRange(least: *mut c_int, greatest: *mut c_int);
 
@@ -152,6 +155,11 @@ entry_points! {
     cuEventSynchronize(event: CUevent);
     cuEventDestroy_v2(event: CUevent);
     cuEventElapsedTime_v2(milliseconds: *mut f32, start: CUevent, end: CUevent);
+
+    cuModuleLoadData(module: *mut CUmodule, image: *const c_void);
+    cuModuleGetFunction(function: *mut CUfunction, module: CUmodule, name: *const c_char);
+    cuFuncLoad(function: CUfunction);
+    cuLaunchKernel(function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint, block_z: c_uint, shared: c_uint, stream: CUstream, each: *mut *mut c_void, extra: *mut *mut c_void);
 
     cuStreamBeginCapture_v2(stream: CUstream, mode: CUstreamCaptureMode);
     cuStreamBeginCaptureToGraph(stream: CUstream, graph: CUgraph, nodes: *const CUgraphNode, edges: *const CUgraphEdgeData, count: usize, mode: CUstreamCaptureMode);
@@ -237,6 +245,9 @@ pub const POOLS: &[&str] = &[
     "cuMemPoolSetAccess",
 ];
 
+/// What kernels need.
+pub const KERNELS: &[&str] = &["cuModuleLoadData", "cuModuleGetFunction", "cuLaunchKernel"];
+
 /// What captures and graphs need; drivers before 12.3 lack some of it.
 pub const GRAPHS: &[&str] = &[
     "cuStreamBeginCapture_v2",
@@ -269,7 +280,7 @@ mod tests {
 
     #[test]
     fn required_and_feature_names_are_in_the_table() {
-        for name in REQUIRED.iter().chain(POOLS).chain(GRAPHS) {
+        for name in REQUIRED.iter().chain(POOLS).chain(GRAPHS).chain(KERNELS) {
             assert!(NAMES.contains(name), "{name} is not an entry of the table");
         }
     }

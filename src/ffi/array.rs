@@ -17,7 +17,7 @@ use super::status::warp_status;
 use super::stream::{given, warp_stream};
 use crate::alloc::{self, Request};
 use crate::allocator::Allocator;
-use crate::array::{self, Array, Content, External, Form};
+use crate::array::{self, Array, Content, External, Extract, Form, Named};
 use crate::error::{Result, fail};
 use crate::handle::Entered;
 use crate::pool;
@@ -300,8 +300,8 @@ pub unsafe extern "C" fn warp_array_ones(
 /// @param value  one item, in host memory; read before the call returns.
 /// @param options  how it should be; NULL for the defaults.
 /// @param out  the array, to be given back with warp_array_release().
-/// @return as warp_array_empty(), and WARP_ERROR_NOT_SUPPORTED on a GPU for strides that are no multiple of the item
-///     and leave more than 65536 gaps.
+/// @return as warp_array_empty(), and WARP_ERROR_INVALID_ARGUMENT for strides that have items share some of their bytes;
+///     WARP_ERROR_NOT_SUPPORTED on a GPU that cannot load a kernel, for more than 65536 separate pieces.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_array_full(
     device: *mut warp_device,
@@ -496,7 +496,8 @@ pub(super) fn put_numbers(place: *mut i64, numbers: impl Iterator<Item = i64>) {
 /// @param value_size  its bytes, the item_size of the array's type.
 /// @param stream  where to put it; NULL for the current stream of the memory's device.
 /// @return WARP_ERROR_SIZE_MISMATCH; WARP_ERROR_INVALID_ARGUMENT for items that share bytes with each other;
-///     WARP_ERROR_NOT_SUPPORTED on a GPU when gaps part the items into more than 65536 pieces.
+///     WARP_ERROR_ACCESS_DENIED for a stream of another GPU, which may not touch them; WARP_ERROR_NOT_SUPPORTED on a GPU that
+///     cannot load a kernel, for more than 65536 separate pieces.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_array_fill(
     array: *mut warp_array,
@@ -506,25 +507,35 @@ pub unsafe extern "C" fn warp_array_fill(
 ) -> warp_status {
     guard(|| {
         let array = found(array)?;
-        if value.is_null() {
-            fail!(InvalidArgument, "value is NULL; it is where the item is that fills the array");
-        }
-        array::fill(&array, (address(value), value_size), given(stream)?.as_ref())
+        array::fill(&array, given_value(value, value_size)?, given(stream)?.as_ref())
     })
 }
 
-/// Copies items between arrays on any two devices, of any kinds. Both are taken as rows of items without gaps,
-/// whatever their shapes; the types may differ as long as the items have the same size. Ordered as warp_memory_copy()
-/// is. Ranges that overlap can be copied on the CPU only.
+/// An item of the caller's.
+pub(super) fn given_value(value: *const c_void, size: u64) -> Result<(u64, u64)> {
+    if value.is_null() {
+        fail!(InvalidArgument, "value is NULL; it is where the item is that fills the array");
+    }
+    Ok((address(value), size))
+}
+
+/// Copies items between arrays on any two devices, of any kinds, with any strides. The types may differ as long as the items
+/// have the same size. Two arrays without gaps are taken as rows of items, whatever their shapes, and so are arrays of one
+/// dimension: there the offsets and the count choose items. Any others have the same shape, and are copied whole. Ordered as
+/// warp_memory_copy() is; which way it goes, warp_copy_get_path() tells.
 ///
-/// @param dest  where to.
-/// @param src  where from.
+/// @param dest  where to. What lies between its items is not touched.
+/// @param src  where from. It may overlap the destination: all of it is read first.
 /// @param dest_offset  the first item to write.
 /// @param src_offset  the first item to read.
 /// @param count  how many items; 0 for as many as the source has. A source without items is nothing to do.
 /// @param stream  where to put it; NULL for the stream that warp_memory_copy() chooses.
-/// @return WARP_ERROR_SIZE_MISMATCH for items of different sizes; WARP_ERROR_INVALID_ARGUMENT for a range that passes
-///     the end of either array; WARP_ERROR_NOT_SUPPORTED for an array or a view with gaps, or in another order.
+/// @return WARP_ERROR_SIZE_MISMATCH for items of different sizes, and for different shapes; WARP_ERROR_INVALID_ARGUMENT for a
+///     range that passes the end of either array, and for items of the destination that share bytes;
+///     WARP_ERROR_NOT_SUPPORTED for an offset or a part of an array that is no row, and for gaps on a GPU that cannot load a
+///     kernel; WARP_ERROR_OUT_OF_MEMORY when memory for a way with stops is not to be had; WARP_ERROR_ACCESS_DENIED for memory
+///     that the stream's GPU may not touch; WARP_ERROR_ILLEGAL_IN_CAPTURE and _ACCESS_DENIED for what a graph cannot do, and the
+///     capture goes on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_array_copy(
     dest: *mut warp_array,
@@ -536,13 +547,14 @@ pub unsafe extern "C" fn warp_array_copy(
 ) -> warp_status {
     guard(|| {
         let (dest, src) = (found(dest)?, found(src)?);
-        array::copy(&dest, &src, dest_offset, src_offset, count, given(stream)?.as_ref())
+        let extract = Extract { dest_offset, src_offset, count };
+        array::copy(Named::Array(&dest), Named::Array(&src), extract, given(stream)?.as_ref())
     })
 }
 
 /// Makes a new array with the type, the shape and the items of another one, on any device, in rows without gaps.
 ///
-/// @param array  what to copy; without gaps itself.
+/// @param array  what to copy.
 /// @param device  where to; NULL for the array's own device.
 /// @param options  how the new array should be; NULL for the defaults. Its strides must be NULL. Its stream, which the
 ///     copy is put on, is of the new array's device if that is a GPU, else of the old one's.
@@ -559,15 +571,71 @@ pub unsafe extern "C" fn warp_array_clone(
         let out = self::out(out, "out")?;
         let array = found(array)?;
         let device = if device.is_null() { array.device() } else { found_device(device)? };
-        let given_options = self::options(options)?;
-        if !given_options.strides.is_null() {
-            fail!(InvalidArgument, "a clone has rows without gaps; leave strides at NULL");
-        }
-        let stream = given(given_options.stream)?;
-        let pool = given_pool(given_options.mempool)?;
-        let allocator = given_allocator(given_options.allocator)?;
-        let request = request_of(&given_options, stream.as_ref(), pool.as_ref(), allocator.as_ref())?;
-        out.put(opaque(array::clone_to(&array, device, request)?));
-        Ok(())
+        with_request(options, |request| {
+            out.put(opaque(array::clone_to(Named::Array(&array), device, request)?));
+            Ok(())
+        })
+    })
+}
+
+/// Calls `make` with what the options of a copy ask for.
+pub(super) fn with_request(
+    options: *const warp_array_options,
+    make: impl FnOnce(Request<'_>) -> Result<()>,
+) -> Result<()> {
+    let given_options = self::options(options)?;
+    if !given_options.strides.is_null() {
+        fail!(InvalidArgument, "a copy has rows without gaps; leave strides at NULL");
+    }
+    let stream = given(given_options.stream)?;
+    let pool = given_pool(given_options.mempool)?;
+    let allocator = given_allocator(given_options.allocator)?;
+    make(request_of(&given_options, stream.as_ref(), pool.as_ref(), allocator.as_ref())?)
+}
+
+/// Brings an array to a device: a view of it where it is there already, whatever its strides, else a clone as
+/// warp_array_clone() makes it. Either is given back in the same way.
+///
+/// @param array  the array.
+/// @param device  where it is wanted; NULL for the default.
+/// @param options  how a clone should be, as for warp_array_clone(); a view takes nothing from it.
+/// @param out  the array there, to be given back with warp_array_release().
+/// @return as warp_array_clone().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_array_to_device(
+    array: *const warp_array,
+    device: *mut warp_device,
+    options: *const warp_array_options,
+    out: *mut *mut warp_array,
+) -> warp_status {
+    guard(|| {
+        let out = self::out(out, "out")?;
+        let (array, device) = (found(array)?, found_device(device)?);
+        with_request(options, |request| {
+            out.put(opaque(array::to_device(&array, device, request)?));
+            Ok(())
+        })
+    })
+}
+
+/// Makes an array one of rows without gaps: a view of it where it is that already, else a clone on its own device.
+///
+/// @param array  the array.
+/// @param options  how a clone should be, as for warp_array_clone(); a view takes nothing from it.
+/// @param out  the array without gaps, to be given back with warp_array_release().
+/// @return as warp_array_clone().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_array_contiguous(
+    array: *const warp_array,
+    options: *const warp_array_options,
+    out: *mut *mut warp_array,
+) -> warp_status {
+    guard(|| {
+        let out = self::out(out, "out")?;
+        let array = found(array)?;
+        with_request(options, |request| {
+            out.put(opaque(array::contiguous(&array, request)?));
+            Ok(())
+        })
     })
 }

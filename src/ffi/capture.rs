@@ -8,7 +8,14 @@
 //!
 //! Nothing of this library breaks a capture. What cannot be recorded (plain, managed and page-locked memory, waiting,
 //! queries) is refused with WARP_ERROR_ILLEGAL_IN_CAPTURE before the driver sees it, and the capture goes on. Work of the
-//! CPU is not recorded: it happens at once.
+//! CPU is not recorded in it: it happens at once.
+//!
+//! The CPU's stream is captured as well. It is another one in each thread, so such a capture is the thread's that began it, and
+//! others go on as ever. Recorded are fills and copies of host memory, in whatever chapter they stand, functions of
+//! warp_stream_host_call(), and launches of graphs of the CPU; work of GPUs goes to its streams as ever. A copy between host memory
+//! and a GPU's names its stream then, or is refused, since it would be missing in the runs. Allocations happen at once, and the
+//! graph keeps the blocks: what an array is filled with when it is made is there after a run. Such captures may go on inside
+//! of each other, up to 8; what is recorded goes to the innermost, and that is what is ended, paused or given up.
 //!
 //! Only the thread that captures puts work on the streams of its capture, unless it is relaxed: allocations, fills, copies
 //! and launches by others are refused there, since they would not run. On other streams other threads go on as usual, in
@@ -21,7 +28,8 @@
 //! A graph keeps what calls of this library recorded: blocks that are freed meanwhile are given back when the graph, and
 //! every run of it, is gone. What kernels use that the caller launches is the caller's to name: warp_graph_retain(). Host
 //! memory is recorded by its address and read or written by every run: where it is no block of this library, it is the
-//! caller's to keep.
+//! caller's to keep. But in a capture of the CPU the source of warp_memory_copy() that lies in no block, nor in what the capture
+//! has written to, is copied when it is recorded.
 
 use super::boundary::{Grows, flags, guard, opaque, optional_out, options, out_struct};
 use super::graph::warp_graph;
@@ -50,7 +58,8 @@ const _: () = {
 };
 
 /// The graph will be a part of another, the body of a conditional node or a child: such graphs must not allocate, so
-/// allocations are refused while it is captured, and not only when the outer graph is made.
+/// allocations are refused while it is captured, and not only when the outer graph is made. On the CPU the thread's allocations
+/// there are refused meanwhile.
 pub const WARP_CAPTURE_NO_ALLOCATIONS: u32 = 1;
 
 /// How a capture should be. All zero but struct_size is the default.
@@ -60,7 +69,7 @@ pub struct warp_capture_options {
     /// sizeof(warp_capture_options), set by the caller.
     pub struct_size: usize,
     /// A CUgraph to capture into, such as the body of a conditional node, beside what is in it. It stays the caller's, and
-    /// has to stay until the capture has ended. NULL for a graph of the capture's own.
+    /// has to stay until the capture has ended. NULL for a graph of the capture's own, as for the CPU.
     pub native_graph: *mut c_void,
     /// WARP_CAPTURE_NO_ALLOCATIONS or 0.
     pub flags: u32,
@@ -92,7 +101,8 @@ pub const WARP_CAPTURE_STATE_PAUSED: warp_capture_state = 3;
 pub struct warp_capture_info {
     /// sizeof(warp_capture_info), set by the caller.
     pub struct_size: usize,
-    /// The driver's number of the capture, and of the graph that comes of it; 0 for none. A pause does not change it.
+    /// The driver's number of the capture, and of the graph that comes of it, or the library's own for the CPU; 0 for none. A pause
+    /// does not change it.
     pub id: u64,
     /// Id of the stream that it began on, where it is ended; 0 when the library does not know it.
     pub origin_stream_id: u64,
@@ -121,14 +131,15 @@ fn mode_of(mode: warp_capture_mode) -> Result<CaptureMode> {
 }
 
 /// Begins to capture a stream, on the calling thread. Streams that wait for its work take part in the capture from then
-/// on. It is ended on the same stream and, unless it is relaxed, by the same thread.
+/// on. It is ended on the same stream and, unless it is relaxed, by the same thread. One of the CPU is always ended by the
+/// thread that began it; when that ends before, the capture is given up.
 ///
-/// @param stream  a stream of a GPU, not the legacy default stream; it is not released before the end. NULL for the
+/// @param stream  a stream, not the legacy default stream of a GPU; it is not released before the end. NULL for the
 ///     current one of the default device.
-/// @param mode  WARP_CAPTURE_GLOBAL, _THREAD_LOCAL or _RELAXED.
-/// @return WARP_ERROR_ILLEGAL_IN_CAPTURE when the stream is captured already or its capture is paused;
-///     WARP_ERROR_INVALID_ARGUMENT for an unknown mode and the legacy stream; WARP_ERROR_NOT_SUPPORTED for the CPU, and
-///     with drivers before 12.3.
+/// @param mode  WARP_CAPTURE_GLOBAL, _THREAD_LOCAL or _RELAXED. On the CPU it makes no difference.
+/// @return WARP_ERROR_ILLEGAL_IN_CAPTURE when the stream is captured already or its capture is paused, and when 8 captures of the
+///     CPU go on on the thread; WARP_ERROR_INVALID_ARGUMENT for an unknown mode and the legacy stream;
+///     WARP_ERROR_NOT_SUPPORTED with drivers before 12.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_capture_begin(
     stream: *mut warp_stream,
@@ -147,7 +158,7 @@ pub unsafe extern "C" fn warp_capture_begin(
 /// @param stream  as for warp_capture_begin().
 /// @param mode  WARP_CAPTURE_GLOBAL, _THREAD_LOCAL or _RELAXED.
 /// @param options  how it should be; NULL for the defaults.
-/// @return As warp_capture_begin(); WARP_ERROR_INVALID_ARGUMENT for unknown flags.
+/// @return As warp_capture_begin(); WARP_ERROR_INVALID_ARGUMENT for unknown flags, and for the CPU with a native graph.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_capture_begin_with(
     stream: *mut warp_stream,
@@ -178,8 +189,8 @@ pub unsafe extern "C" fn warp_capture_begin_with(
 /// @param stream  a stream that is being captured; NULL for the current one of the default device.
 /// @param flags  WARP_CAPTURE_NO_ALLOCATIONS or 0.
 /// @return WARP_SUCCESS also when the library has taken note of it already; WARP_ERROR_INVALID_ARGUMENT when the stream is
-///     not being captured; WARP_ERROR_ILLEGAL_IN_CAPTURE when the library began the capture, and when it is broken;
-///     WARP_ERROR_NOT_SUPPORTED for the CPU, and with drivers before 12.3.
+///     not being captured, and for the CPU's; WARP_ERROR_ILLEGAL_IN_CAPTURE when the library began the capture, and when it is
+///     broken; WARP_ERROR_NOT_SUPPORTED with drivers before 12.3.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_capture_adopt(stream: *mut warp_stream, flags: u32) -> warp_status {
     guard(|| {
@@ -235,7 +246,8 @@ pub unsafe extern "C" fn warp_capture_abandon(stream: *mut warp_stream) -> warp_
 
 /// Stops capturing for a while: what is put on the stream runs, and must not use blocks of the capture. Streams that take
 /// part and were not joined are joined first, and do not take part afterwards. Blocks of the capture that are freed
-/// meanwhile are freed in the graph. Events recorded before the pause cannot be waited for after it.
+/// meanwhile are freed in the graph. Events recorded before the pause cannot be waited for after it. On the CPU blocks are
+/// used as ever.
 ///
 /// @param stream  the stream that the capture began on; NULL for the current one of the default device.
 /// @return As warp_capture_end(); WARP_ERROR_ILLEGAL_IN_CAPTURE when it is paused already; WARP_ERROR_NOT_SUPPORTED for
@@ -261,7 +273,7 @@ pub unsafe extern "C" fn warp_capture_resume(stream: *mut warp_stream) -> warp_s
 
 /// Tells whether and how a stream is captured. Does no harm to a capture, and may be asked by any thread.
 ///
-/// @param stream  the stream, also of the CPU, which is never captured; NULL for the current one of the default device.
+/// @param stream  the stream; of the CPU's that of the calling thread is meant. NULL for the current one of the default device.
 /// @param out  filled as far as its struct_size goes.
 /// @return WARP_ERROR_ILLEGAL_IN_CAPTURE for the legacy default stream while a blocking stream of its device is captured.
 #[unsafe(no_mangle)]

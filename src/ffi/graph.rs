@@ -4,6 +4,9 @@
 //! launch makes it anew at the same addresses, and frees first what the last run left. Blocks that were not freed in the
 //! capture are the caller's to free, at any time; the memory goes back when nobody can use it any more, neither the caller
 //! nor a run of the graph.
+//!
+//! A graph of the CPU is a list of steps, which the launching thread works off. It allocates nothing: blocks that its capture
+//! allocated are ordinary ones, which it keeps as it keeps all else that it uses.
 
 use super::array::{found as found_array, warp_array};
 use super::boundary::{Grows, address, guard, handle, out_struct};
@@ -30,13 +33,14 @@ pub struct warp_graph_info {
     pub struct_size: usize,
     /// The device that it was captured on; NULL when that is no longer in the table.
     pub device: *mut warp_device,
-    /// The CUgraph, for other code to look into or to copy. It is this library's to destroy, and not to be changed.
+    /// The CUgraph, for other code to look into or to copy. It is this library's to destroy, and not to be changed. NULL for a graph
+    /// of the CPU.
     pub native_graph: *mut c_void,
     /// The CUgraphExec; NULL before the first launch. It is this library's to destroy.
     pub native_exec: *mut c_void,
     /// The number that its capture had.
     pub id: u64,
-    /// Blocks that its capture allocated and that are not freed yet.
+    /// Blocks that its capture allocated and that are not freed yet; 0 for a graph of the CPU, whose blocks are no memory of its own.
     pub block_count: u64,
     /// Was it launched with warp_graph_launch()?
     pub is_launched: u8,
@@ -82,17 +86,30 @@ fn found(graph: *const warp_graph) -> Result<Entered<Graph>> {
 /// a copy of the graph becomes a part of that capture. Runs of one graph never overlap. Any thread; on a captured stream
 /// the one that captures.
 ///
+/// A graph of the CPU has run when this returns. A launch waits until a run that another thread makes is over, also one as a part
+/// of another graph. While the thread captures on the CPU the graph becomes a part of that capture instead, and either may be
+/// released first.
+///
 /// @param graph  the graph.
 /// @param stream  a stream of its device; NULL for the current one of that.
 /// @return WARP_ERROR_INVALID_ARGUMENT for a stream of another device, and on a stream that another thread captures;
-///     WARP_ERROR_ILLEGAL_IN_CAPTURE on a stream that is captured, for a graph that allocates (the capture goes on);
-///     WARP_ERROR_OUT_OF_MEMORY when its memory cannot be made, after waiting for frees that are pending: nothing ran.
+///     WARP_ERROR_ILLEGAL_IN_CAPTURE on a stream that is captured, for a graph that allocates (the capture goes on), and of a graph of
+///     the CPU in the middle of its own run, more than 16 runs in the middle of each other, and more than 64 graphs in each other;
+///     WARP_ERROR_BUSY when another thread that runs it waits for a run of this thread; WARP_ERROR_OUT_OF_MEMORY when its
+///     memory cannot be made, after waiting for frees that are pending: nothing ran. On the CPU the error of a step, after which
+///     the run ended: the steps before have happened.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_graph_launch(graph: *mut warp_graph, stream: *mut warp_stream) -> warp_status {
     guard(|| {
         let graph = found(graph)?;
         let stream = named_or_current_of(stream, graph.device())?;
-        self::graph::launch(&graph, &stream)
+        let launched = self::graph::launch(&graph, &stream);
+        if !graph.device().is_cuda() {
+            drop(graph);
+            // A function that it calls may have released it.
+            alloc::poll_graphs();
+        }
+        launched
     })
 }
 

@@ -4,13 +4,16 @@
 //! the item at place i is the one that the data has at index number i; the other dimensions are the data's own. Indices
 //! may repeat items, leave some out, and stand in any order. Nothing is copied.
 
-use super::array::{found as found_array, numbers, put_numbers, warp_array};
+use super::array::{
+    found as found_array, given_value, numbers, put_numbers, warp_array, warp_array_options, with_request,
+};
 use super::boundary::{Grows, guard, handle, opaque, optional_out, out, out_struct, pointer};
-use super::device::{told, warp_device};
+use super::device::{found_device, told, warp_device};
 use super::dtype::{face_of, warp_dtype};
 use super::status::warp_status;
-use crate::array::MAX_RANK;
+use super::stream::{given, warp_stream};
 use crate::array::indexed::{self, IndexedArray};
+use crate::array::{self, Extract, MAX_RANK, Named};
 use crate::error::{Result, fail};
 use crate::handle::Entered;
 use crate::runtime;
@@ -209,5 +212,108 @@ pub unsafe extern "C" fn warp_indexed_array_get_index(
             out.put(opaque(index.slice(&[])?));
         }
         Ok(())
+    })
+}
+
+/// Copies the items that an indexed array shows into an array of the same shape, on any device. Ordered as warp_memory_copy()
+/// is. The numbers are read when the copy is made, in the order of the stream where they are in a GPU's memory; those in memory
+/// of the host during the call. Index arrays must not lie in what is written.
+///
+/// @param dest  where to, with any strides.
+/// @param src  what to gather.
+/// @param stream  where to put it; NULL for the stream that warp_memory_copy() chooses.
+/// @return as warp_array_copy(); WARP_ERROR_INVALID_ARGUMENT for a number in host memory that leads out of the data, and nothing
+///     is written. A GPU leaves such items as they are in the destination; to the host, or to another GPU, zeros may arrive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_indexed_array_gather(
+    dest: *mut warp_array,
+    src: *const warp_indexed_array,
+    stream: *mut warp_stream,
+) -> warp_status {
+    guard(|| {
+        let (dest, src) = (found_array(dest)?, found(src)?);
+        array::copy(Named::Array(&dest), Named::Indexed(&src), Extract::default(), given(stream)?.as_ref())
+    })
+}
+
+/// Copies an array to the items that an indexed array of the same shape shows, on any device. Where numbers repeat, it is left
+/// to chance which item stays.
+///
+/// @param dest  where to scatter.
+/// @param src  where from, with any strides.
+/// @param stream  where to put it; NULL for the stream that warp_memory_copy() chooses.
+/// @return as warp_indexed_array_gather().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_indexed_array_scatter(
+    dest: *mut warp_indexed_array,
+    src: *const warp_array,
+    stream: *mut warp_stream,
+) -> warp_status {
+    guard(|| {
+        let (dest, src) = (found(dest)?, found_array(src)?);
+        array::copy(Named::Indexed(&dest), Named::Array(&src), Extract::default(), given(stream)?.as_ref())
+    })
+}
+
+/// Copies the items that one indexed array shows to those that another of the same shape shows, on any two devices.
+///
+/// @param dest  where to scatter.
+/// @param src  what to gather.
+/// @param stream  where to put it; NULL for the stream that warp_memory_copy() chooses.
+/// @return as warp_indexed_array_gather().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_indexed_array_copy(
+    dest: *mut warp_indexed_array,
+    src: *const warp_indexed_array,
+    stream: *mut warp_stream,
+) -> warp_status {
+    guard(|| {
+        let (dest, src) = (found(dest)?, found(src)?);
+        array::copy(Named::Indexed(&dest), Named::Indexed(&src), Extract::default(), given(stream)?.as_ref())
+    })
+}
+
+/// Sets every item that an indexed array shows; other items of its data are not touched.
+///
+/// @param indexed  the indexed array.
+/// @param value  one item, in host memory; read before the call returns.
+/// @param value_size  its bytes, the item_size of the data's type.
+/// @param stream  where to put it; NULL for the current stream of the memory's device.
+/// @return as warp_array_fill() and warp_indexed_array_scatter().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_indexed_array_fill(
+    indexed: *mut warp_indexed_array,
+    value: *const c_void,
+    value_size: u64,
+    stream: *mut warp_stream,
+) -> warp_status {
+    guard(|| {
+        let indexed = found(indexed)?;
+        array::fill_indexed(&indexed, given_value(value, value_size)?, given(stream)?.as_ref())
+    })
+}
+
+/// Makes a new array of the items that an indexed array shows, on any device, in rows without gaps.
+///
+/// @param indexed  what to gather.
+/// @param device  where to; NULL for its own device.
+/// @param options  how the new array should be, as for warp_array_clone().
+/// @param out  the new array, to be given back with warp_array_release().
+/// @return as warp_array_clone() and warp_indexed_array_gather().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_indexed_array_clone(
+    indexed: *const warp_indexed_array,
+    device: *mut warp_device,
+    options: *const warp_array_options,
+    out: *mut *mut warp_array,
+) -> warp_status {
+    guard(|| {
+        let out = self::out(out, "out")?;
+        let indexed = found(indexed)?;
+        let device = if device.is_null() { indexed.device() } else { found_device(device)? };
+        with_request(options, |request| {
+            out.put(opaque(array::clone_to(Named::Indexed(&indexed), device, request)?));
+            Ok(())
+        })
     })
 }

@@ -7,8 +7,8 @@ use super::boundary::{Grows, flags, guard, optional_out, options, out, put_text,
 use super::status::warp_status;
 use crate::error::{Result, fail};
 use crate::{
-    access, alloc, allocator, array, capture, device, event, handle, log, peer, plug, pool, report, runtime,
-    stream, thread,
+    access, alloc, allocator, array, capture, copy, device, event, handle, host_call, log, peer, plug, pool,
+    report, runtime, stream, thread,
 };
 use std::ffi::{c_char, c_void};
 
@@ -138,6 +138,7 @@ pub extern "C" fn warp_shutdown() -> warp_status {
         let mut allocators = Vec::new();
         let outcome = runtime::shutdown(|| {
             arrays = Some((array::indexed::close_all(), array::close_all()));
+            copy::dismantle();
             allocators = allocator::dismantle();
             peer::dismantle();
             capture::dismantle();
@@ -149,8 +150,10 @@ pub extern "C" fn warp_shutdown() -> warp_status {
         // Nobody can release an array any more, so its memory goes now: with no lock held, since deleters may call
         // back in. So may those of what graphs kept.
         if arrays.is_some() {
+            copy::end_threads();
             drop(arrays);
             alloc::deliver_all();
+            host_call::dismantle();
             allocator::tell_of_the_living(&allocators, alloc::live_of_slot);
             drop(allocators);
         }

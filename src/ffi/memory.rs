@@ -387,10 +387,13 @@ pub unsafe extern "C" fn warp_memory_fill(
 /// Copies bytes between any two places: host and GPUs, any kinds, with or without access between the GPUs. Between
 /// host memory the copy has happened when the call returns; else it happens in the order of the stream, and pageable
 /// host memory is read, or written, before the call returns. The caller orders the copy after what produced the
-/// source.
+/// source. Ends that overlap are copied as if all of the source was read first.
 ///
 /// On a stream that is captured the copy is recorded: each run of the graph reads and writes the memory anew, pageable
 /// host memory too. The graph keeps blocks of this library at both ends; other memory is the caller's to keep.
+///
+/// While the thread captures on the CPU a copy between host memory is recorded. A source that lies in no block of this library, nor
+/// in what the capture has written to, is copied at once, and need not last; a destination is the caller's to keep.
 ///
 /// @param dest  where to.
 /// @param src  where from.
@@ -399,7 +402,8 @@ pub unsafe extern "C" fn warp_memory_fill(
 ///     the source's. Managed memory counts as a GPU's only where no other end is.
 /// @return WARP_ERROR_INVALID_ARGUMENT for NULL, a range that passes the end of its block, and memory of a graph that was
 ///     not launched yet; WARP_ERROR_ACCESS_DENIED for a copy between the pools of two GPUs in a capture when neither may
-///     touch the other's, and the capture goes on.
+///     touch the other's, and the capture goes on; WARP_ERROR_ILLEGAL_IN_CAPTURE between host memory and a GPU's without a
+///     stream, while the thread captures on the CPU.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_memory_copy(
     dest: *mut c_void,
@@ -409,7 +413,7 @@ pub unsafe extern "C" fn warp_memory_copy(
 ) -> warp_status {
     guard(|| {
         runtime::require_live()?;
-        copy::copy(address(dest), address(src), size, given(stream)?.as_ref()).map(drop)
+        copy::copy(address(dest), address(src), size, given(stream)?.as_ref())
     })
 }
 

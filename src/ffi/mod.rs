@@ -25,6 +25,7 @@ pub mod dtype;
 pub mod array;
 pub mod view;
 pub mod indexed;
+pub mod copy;
 pub mod capture;
 pub mod graph;
 pub mod access;

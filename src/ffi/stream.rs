@@ -2,7 +2,8 @@
 //!
 //! Work on a GPU is ordered by streams. Each device has one default stream, made when it is first needed and shared
 //! by all threads; a thread can put another in its place for itself. NULL, wherever a stream is expected, is the
-//! device's current stream. The CPU has one pseudo-stream a thread, on which everything is done when a call returns.
+//! device's current stream. The CPU has one pseudo-stream a thread, on which everything is done when a call returns, unless the
+//! thread captures it.
 
 use super::boundary::{Grows, flags, guard, handle, opaque, options, out, out_struct};
 use super::device::{found_device, told, warp_device};
@@ -12,7 +13,7 @@ use crate::error::{Result, fail};
 use crate::handle::Entered;
 use crate::stream::RawStream;
 use crate::stream::Stream;
-use crate::{alloc, capture, device, runtime, stream};
+use crate::{alloc, capture, device, host_call, runtime, stream};
 use std::ffi::c_void;
 
 /// A stream. Good until it is released or the library is shut down.
@@ -257,10 +258,10 @@ pub unsafe extern "C" fn warp_stream_set_current(
     })
 }
 
-/// Waits until everything that was put on the stream is done.
+/// Waits until everything that was put on the stream is done. What the CPU's was given is done, or recorded.
 ///
 /// @param stream  the stream; NULL for the current one of the default device.
-/// @return WARP_ERROR_ILLEGAL_IN_CAPTURE while the stream is being captured; WARP_ERROR_DEVICE_LOST also when a
+/// @return WARP_ERROR_ILLEGAL_IN_CAPTURE while the stream, of a GPU, is being captured; WARP_ERROR_DEVICE_LOST also when a
 ///     kernel faulted.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_stream_synchronize(stream: *mut warp_stream) -> warp_status {
@@ -281,6 +282,58 @@ pub unsafe extern "C" fn warp_stream_query_idle(stream: *mut warp_stream, out: *
         let out = self::out(out, "out")?;
         out.put(u8::from(named_or_current(stream)?.is_idle()?));
         Ok(())
+    })
+}
+
+/// A function of the caller's that a stream calls. It must not throw.
+pub type warp_host_function = Option<unsafe extern "C" fn(user: *mut c_void)>;
+
+/// The same function, called through an ABI that lets a foreign exception reach our shim.
+fn unwinding(function: warp_host_function) -> Option<host_call::Function> {
+    // SAFETY: the two ABIs differ only in what happens when the callee unwinds.
+    unsafe {
+        std::mem::transmute::<Option<unsafe extern "C" fn(*mut c_void)>, Option<host_call::Function>>(
+            function,
+        )
+    }
+}
+
+/// Has a function called in the order of a stream.
+///
+/// On the CPU's stream it is called now, on this thread; while the thread captures on the CPU it becomes a part of the graph, and is
+/// called in each run, on the thread that launches. It may call any function of the library, also release the graph that runs,
+/// but not launch that.
+///
+/// On a stream of a GPU it is called on a thread of the driver's, after all work that was put on the stream before, and work behind
+/// it waits for its end. On a stream that is captured it becomes a part of the graph and is called in each run. There it must not
+/// call what reaches the driver: the driver refuses that (WARP_ERROR_DRIVER), or waits for ever. HOST memory of the library can be
+/// allocated, filled, copied and freed; of other memory the driver is asked what it is. When the context is lost, or a kernel faults
+/// in it, the function is not called any more.
+///
+/// Any thread; on a captured stream the one that captures. Nothing is called once the process exits.
+///
+/// @param stream  the stream; NULL for the current one of the default device.
+/// @param function  what is called.
+/// @param user  passed to both functions.
+/// @param release  called once, with `user`, when `function` will not be called any more: on the CPU's stream before this returns;
+///     on a GPU's after the call, by the driver's thread or this one; for a part of a graph when the graph is released and no run of
+///     it goes on, on whichever thread finds that out. That a GPU's context is lost is found out by a later call of this function for
+///     a GPU, or warp_shutdown(). NULL for nothing. Not called when this fails: `user` is the caller's then.
+/// @return WARP_ERROR_INVALID_ARGUMENT when `function` is NULL; WARP_ERROR_ILLEGAL_IN_CAPTURE on a stream that another thread
+///     captures; WARP_ERROR_NOT_SUPPORTED with a driver that has no host functions; WARP_ERROR_DEVICE_LOST.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn warp_stream_host_call(
+    stream: *mut warp_stream,
+    function: warp_host_function,
+    user: *mut c_void,
+    release: warp_host_function,
+) -> warp_status {
+    guard(|| {
+        let Some(function) = unwinding(function) else {
+            fail!(InvalidArgument, "the function is NULL; it is what the stream calls");
+        };
+        let call = host_call::Call { function, user, release: unwinding(release) };
+        host_call::call(&named_or_current(stream)?, call)
     })
 }
 

@@ -22,6 +22,11 @@ struct Reached {
 }
 
 impl Snapshot {
+    /// Of a device that nobody asks about: the CPU, whose rules are others.
+    pub fn of_nothing(accessing: &'static Device) -> Snapshot {
+        Snapshot { accessing, reached: Vec::new() }
+    }
+
     fn of(&self, target: u16) -> Option<&Reached> {
         self.reached.iter().find(|reached| reached.target.index() == target)
     }

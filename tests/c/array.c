@@ -450,7 +450,7 @@ TEST(handles_that_are_none_are_refused_and_outputs_cleared)
 
 TEST(an_array_that_cannot_be_filled_is_freed_again)
 {
-    const int64_t shape[2] = {70000, 2}, odd[2] = {9, 4};
+    const int64_t shape[2] = {3, 2}, torn[2] = {2, 4}, many[2] = {70000, 2}, odd[2] = {9, 4}, last[2] = {69999, 1};
     const int32_t value = 5;
     warp_array_options options = {0};
     warp_array *array = NULL;
@@ -460,12 +460,17 @@ TEST(an_array_that_cannot_be_filled_is_freed_again)
         SKIP("needs a GPU");
     }
     options.struct_size = sizeof options;
-    options.strides = odd;
-    CHECK_STATUS(warp_array_full(gpu[0], I32, 2, shape, &value, &options, &array), WARP_ERROR_NOT_SUPPORTED);
-    CHECK_STR_CONTAINS(warp_error_get_message(), "70000");
+    options.strides = torn;
+    CHECK_STATUS(warp_array_full(gpu[0], I32, 2, shape, &value, &options, &array), WARP_ERROR_INVALID_ARGUMENT);
+    CHECK_STR_CONTAINS(warp_error_get_message(), "share bytes");
     CHECK_EQ_PTR(array, NULL);
     /* Zeros need no item to begin where another ended. */
     CHECK_STATUS(warp_array_zeros(gpu[0], I32, 2, shape, &options, &array), WARP_SUCCESS);
+    release(array);
+    /* As many pieces as rows are no reason. */
+    options.strides = odd;
+    CHECK_STATUS(warp_array_full(gpu[0], I32, 2, many, &value, &options, &array), WARP_SUCCESS);
+    CHECK_EQ_U64(item_at(array, last), 5);
     release(array);
     finish();
 }

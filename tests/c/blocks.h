@@ -218,6 +218,15 @@ UNUSED uint64_t find_pattern(const void *ptr, uint64_t size, uint64_t seed)
     return at;
 }
 
+/* What is kept for large copies goes back. */
+UNUSED void give_back_copy_buffers(void)
+{
+    uint32_t threads = 0;
+    CHECK_STATUS(warp_copy_get_threads(&threads), WARP_SUCCESS);
+    CHECK_STATUS(warp_copy_set_threads(0), WARP_SUCCESS);
+    CHECK_STATUS(warp_copy_set_threads(threads), WARP_SUCCESS);
+}
+
 /* Waits for all devices, lets parked blocks go, and proves that nothing is live: in the library's counts, and in the
  * simulated driver where that is what runs. */
 UNUSED void check_nothing_left_at(const char *file, int line)
@@ -227,6 +236,7 @@ UNUSED void check_nothing_left_at(const char *file, int line)
     warp_device_get_count(&count);
     if (simulator_is_here())
         SIMULATOR(warpsim_release_all)();
+    give_back_copy_buffers();
     for (index = 0; index < count; ++index) {
         warp_device *device = NULL;
         void *ptr = NULL;

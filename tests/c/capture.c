@@ -258,8 +258,8 @@ PROCESS_TEST(special_streams_and_the_cpu)
     size_t i;
     start_on("h200x2");
     CHECK_STATUS(warp_stream_get_current(device("cpu"), &stream), WARP_SUCCESS);
-    CHECK_STATUS(warp_capture_begin(stream, WARP_CAPTURE_RELAXED), WARP_ERROR_NOT_SUPPORTED);
-    CHECK_EQ_I64(state_of(stream), WARP_CAPTURE_STATE_NONE);
+    CHECK_STATUS(warp_capture_begin(stream, WARP_CAPTURE_RELAXED), WARP_SUCCESS);
+    CHECK_EQ_I64(state_of(stream), WARP_CAPTURE_STATE_ACTIVE);
     for (i = 0; i < 2; ++i) {
         CHECK_STATUS(warp_stream_wrap(device("cuda:0"), (void *)legacy[i], &stream), WARP_SUCCESS);
         CHECK_INVALID(warp_capture_begin(stream, WARP_CAPTURE_RELAXED), "legacy");
@@ -271,6 +271,8 @@ PROCESS_TEST(special_streams_and_the_cpu)
         check_alive(blocking);
         CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
     }
+    CHECK_STATUS(warp_stream_get_current(device("cpu"), &stream), WARP_SUCCESS);
+    CHECK_STATUS(warp_capture_abandon(stream), WARP_SUCCESS);
     CHECK_STATUS(warp_stream_wrap(device("cuda:0"), (void *)(uintptr_t)2, &stream), WARP_SUCCESS);
     begin(stream);
     block = alloc_on("cuda:0", stream, SIZE);

@@ -17,6 +17,12 @@
 /* ---- Calls at the wrong time ---------------------------------------------------------------------------------------------- */
 
 /* Everything that needs a started library, with outputs that are not zero. */
+static void must_not_be_called(void *user)
+{
+    (void)user;
+    CHECK(0);
+}
+
 static void check_all_refuse(warp_status status)
 {
     size_t count = 9;
@@ -93,6 +99,7 @@ static void check_all_refuse(warp_status status)
     CHECK_STATUS(warp_stream_synchronize(NULL), status);
     CHECK_STATUS(warp_stream_query_idle(NULL, &byte), status);
     CHECK_EQ_U64(byte, 0);
+    CHECK_STATUS(warp_stream_host_call(NULL, must_not_be_called, NULL, must_not_be_called), status);
     stream = (warp_stream *)1;
     CHECK_STATUS(warp_stream_wrap_with(NULL, NULL, NULL, &stream), status);
     CHECK_EQ_PTR(stream, NULL);
@@ -246,6 +253,7 @@ static void check_no_stream(warp_stream *bad, warp_device *gpu, void *block)
     CHECK_STATUS(warp_stream_synchronize(bad), WARP_ERROR_INVALID_HANDLE);
     CHECK_STATUS(warp_stream_query_idle(bad, &idle), WARP_ERROR_INVALID_HANDLE);
     CHECK_EQ_U64(idle, 0);
+    CHECK_STATUS(warp_stream_host_call(bad, must_not_be_called, NULL, must_not_be_called), WARP_ERROR_INVALID_HANDLE);
     CHECK_STATUS(warp_alloc_with(gpu, 64, &options, &other), WARP_ERROR_INVALID_HANDLE);
     CHECK_EQ_PTR(other, NULL);
     CHECK_STATUS(warp_free_with(block, &free_options), WARP_ERROR_INVALID_HANDLE);
@@ -397,6 +405,7 @@ PROCESS_TEST(an_output_that_is_null_is_an_error_and_nothing_happens)
     CHECK_STATUS(warp_stream_get_current(gpu, NULL), WARP_ERROR_INVALID_ARGUMENT);
     CHECK_STATUS(warp_stream_get_info(NULL, NULL), WARP_ERROR_INVALID_ARGUMENT);
     CHECK_STATUS(warp_stream_query_idle(NULL, NULL), WARP_ERROR_INVALID_ARGUMENT);
+    CHECK_STATUS(warp_stream_host_call(NULL, NULL, NULL, must_not_be_called), WARP_ERROR_INVALID_ARGUMENT);
     CHECK_STATUS(warp_stream_wrap_with(gpu, NULL, NULL, NULL), WARP_ERROR_INVALID_ARGUMENT);
     CHECK_STATUS(warp_event_create(gpu, NULL, NULL), WARP_ERROR_INVALID_ARGUMENT);
     CHECK_STATUS(warp_event_wrap(gpu, &number, NULL), WARP_ERROR_INVALID_ARGUMENT);

@@ -1,5 +1,6 @@
 //! Copies of every shape. All end up as one kind of work: rows of bytes in slices.
 use crate::attribute;
+use crate::block::Kind;
 use crate::call::{Entry, In, Session, call};
 use crate::codes::{self, Code};
 use crate::work::{Copy, Layout, Operand, Shape, Work};
@@ -20,14 +21,14 @@ pub enum Order {
     Stream(u64),
 }
 
-/// Where work goes: a stream and its context, and whether it becomes a node there.
+/// Where work goes: a stream, the context whose GPU does it, and whether it becomes a node there.
 pub struct Target {
     pub number: u64,
     pub context: u64,
     pub captured: bool,
 }
 
-/// The stream for an order. `peers`: the copy names contexts, which cannot be captured.
+/// The stream for an order, whose own GPU does the work. `peers`: it is a copy that names contexts, which cannot be captured.
 pub fn target_for(session: &mut Session, order: Order, peers: bool) -> Result<Target, Code> {
     let number = match order {
         Order::Synchronous => {
@@ -45,34 +46,43 @@ pub fn target_for(session: &mut Session, order: Order, peers: bool) -> Result<Ta
     Ok(Target { number, context, captured: session.is_captured(number) })
 }
 
-/// As `target_for`, for a copy: one that is recorded is made by the GPU whose context is current, whatever stream it is
-/// recorded on.
-fn target_for_copy(session: &mut Session, order: Order, peers: bool) -> Result<Target, Code> {
+/// As `target_for`, for a copy: that is made by the GPU whose context is current, whatever stream it is put on. Without one
+/// the driver takes the context of an end that has one, which pool memory, mapped memory and the host's have not, and else
+/// the stream's. (Where that one does not reach the other end, a real driver crashes.)
+fn target_for_copy(session: &mut Session, order: Order, peers: bool, ends: [u64; 2]) -> Result<Target, Code> {
     let mut target = target_for(session, order, peers)?;
-    if target.captured
-        && let Ok(current) = session.current()
-    {
+    if let Ok(current) = session.current() {
         target.context = current.handle;
+        return Ok(target);
+    }
+    let context_of = |address: u64| {
+        let block = session.blocks.at(address)?;
+        matches!(block.kind, Kind::Default | Kind::Managed | Kind::Variable).then_some(block.context)
+    };
+    if let Some(context) = ends.into_iter().find_map(context_of) {
+        target.context = context;
     }
     Ok(target)
 }
 
-/// Resolves an operand of a kind.
+/// The context that has to reach an end of a copy: the one that makes it, unless a copy between contexts names another.
+fn reaching(session: &Session, named: u64, target: &Target) -> Result<u64, Code> {
+    if named == 0 { Ok(target.context) } else { session.context(named).map(|context| context.handle) }
+}
+
+/// Resolves an operand of a kind that `context` is to reach.
 pub fn operand(
     session: &Session,
     address: u64,
     span: u64,
     side: Side,
-    target: &Target,
-    checked: bool,
+    captured: bool,
+    context: u64,
 ) -> Result<Operand, Code> {
-    let context = target.context;
-    if target.captured
-        && let Some(operand) = session.graph_operand(address, span, context)?
-    {
+    if captured && let Some(operand) = session.graph_operand(address, span, context)? {
         return Ok(operand);
     }
-    let operand = session.operand(address, span, context, checked)?;
+    let operand = session.operand(address, span, context)?;
     let pageable_access = || {
         let device = session.context(context).map(|context| context.device).unwrap_or_default();
         session.devices[device].gpu.has(attribute::PAGEABLE_MEMORY_ACCESS)
@@ -126,20 +136,24 @@ struct Linear {
     from: (u64, Side),
     bytes: usize,
     order: Order,
-    /// Pool and mapped memory has to be accessible to the stream's device.
-    checked: bool,
+    /// The contexts that a copy between contexts names for its two ends; 0 for none.
+    contexts: Option<(u64, u64)>,
 }
 
 fn linear(session: &mut Session, asked: &Linear) -> Result<(), Code> {
-    let target = target_for_copy(session, asked.order, !asked.checked)?;
+    let ends = [asked.to.0, asked.from.0];
+    let target = target_for_copy(session, asked.order, asked.contexts.is_some(), ends)?;
+    let (to_named, from_named) = asked.contexts.unwrap_or_default();
+    let to_context = reaching(session, to_named, &target)?;
+    let from_context = reaching(session, from_named, &target)?;
     let mut pieces = Vec::new();
     let mut done = 0;
     while done < asked.bytes as u64 {
         let (to, from) = (asked.to.0.wrapping_add(done), asked.from.0.wrapping_add(done));
         let part = session.extent(to).min(session.extent(from)).min(asked.bytes as u64 - done);
         pieces.push(Copy {
-            to: operand(session, to, part, asked.to.1, &target, asked.checked)?,
-            from: operand(session, from, part, asked.from.1, &target, asked.checked)?,
+            to: operand(session, to, part, asked.to.1, target.captured, to_context)?,
+            from: operand(session, from, part, asked.from.1, target.captured, from_context)?,
             shape: Shape::line(part as usize),
             to_layout: Layout::default(),
             from_layout: Layout::default(),
@@ -155,7 +169,7 @@ fn linear(session: &mut Session, asked: &Linear) -> Result<(), Code> {
 fn copy_line(entry: &'static Entry, to: (u64, Side), from: (u64, Side), bytes: usize, order: Order) -> Code {
     let stream = if let Order::Stream(stream) = order { stream } else { 0 };
     call(entry, [to.0, from.0, bytes as u64, stream], |session| {
-        linear(session, &Linear { to, from, bytes, order, checked: true })
+        linear(session, &Linear { to, from, bytes, order, contexts: None })
     })
 }
 
@@ -207,14 +221,13 @@ pub extern "C" fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream:
     copy_line(&E, (to, Side::Device), (from, Side::Device), bytes, Order::Stream(stream))
 }
 
-/// A copy between contexts needs no access: the driver stages it where it has to.
+/// A copy between contexts needs no access of one GPU to both ends: each has to be reached by its own context alone.
 fn peer_line(entry: &'static Entry, to: (u64, u64), from: (u64, u64), bytes: usize, order: Order) -> Code {
     let stream = if let Order::Stream(stream) = order { stream } else { 0 };
     call(entry, [to.0, to.1, from.0, from.1, bytes as u64, stream], |session| {
-        session.context(to.1)?;
-        session.context(from.1)?;
+        let contexts = Some((to.1, from.1));
         let (to, from) = ((to.0, Side::Device), (from.0, Side::Device));
-        linear(session, &Linear { to, from, bytes, order, checked: false })
+        linear(session, &Linear { to, from, bytes, order, contexts })
     })
 }
 
@@ -308,14 +321,15 @@ impl Volume {
             1 => (self.host, Side::Any),
             2 => (self.device, Side::Device),
             4 => (self.device, Side::Any),
-            3 => return Err(codes::NOT_SUPPORTED),
+            3 if self.array != 0 => return Err(codes::NOT_SUPPORTED),
             _ => return Err(codes::INVALID_VALUE),
         };
+        // What is given is checked even where there is but one row or slice.
         let pitch = if self.pitch == 0 { shape.width } else { self.pitch };
         let height = if self.height == 0 { shape.height } else { self.height };
-        let too_narrow = shape.height > 1 && pitch < self.x.saturating_add(shape.width);
-        let too_low = shape.depth > 1 && height < self.y.saturating_add(shape.height);
-        if self.lod != 0 || too_narrow || too_low {
+        let too_narrow = (shape.height > 1 || self.pitch != 0) && pitch < self.x.saturating_add(shape.width);
+        let too_low = (shape.depth > 1 || self.height != 0) && height < self.y.saturating_add(shape.height);
+        if too_narrow || too_low {
             return Err(codes::INVALID_VALUE);
         }
         let skip = || {
@@ -329,12 +343,12 @@ impl Volume {
     }
 }
 
-/// The copy that a description asks for; none for no bytes.
+/// The copy that a description asks for; none for no bytes. `peers`: it names the contexts of its ends.
 pub fn describe(
     session: &Session,
     asked: &Copy3D,
     target: &Target,
-    checked: bool,
+    peers: bool,
 ) -> Result<Option<Copy>, Code> {
     let shape = Shape { width: asked.width, height: asked.height, depth: asked.depth };
     if shape.is_empty() {
@@ -343,18 +357,23 @@ pub fn describe(
     let (to, from) = (asked.to.corner(shape)?, asked.from.corner(shape)?);
     let to_span = to.layout.span(shape).ok_or(codes::INVALID_VALUE)?;
     let from_span = from.layout.span(shape).ok_or(codes::INVALID_VALUE)?;
+    let named = |end: &Volume| if peers && end.kind != 1 { end.context } else { 0 };
+    let to_context = reaching(session, named(&asked.to), target)?;
+    let from_context = reaching(session, named(&asked.from), target)?;
     Ok(Some(Copy {
-        to: operand(session, to.address, to_span, to.side, target, checked)?,
-        from: operand(session, from.address, from_span, from.side, target, checked)?,
+        to: operand(session, to.address, to_span, to.side, target.captured, to_context)?,
+        from: operand(session, from.address, from_span, from.side, target.captured, from_context)?,
         shape,
         to_layout: to.layout,
         from_layout: from.layout,
     }))
 }
 
-fn volume(session: &mut Session, asked: &Copy3D, order: Order, checked: bool) -> Result<(), Code> {
-    let target = target_for_copy(session, order, !checked)?;
-    if let Some(copy) = describe(session, asked, &target, checked)? {
+fn volume(session: &mut Session, asked: &Copy3D, order: Order, peers: bool) -> Result<(), Code> {
+    let address = |end: &Volume| if end.kind == 1 { end.host } else { end.device };
+    let ends = [address(&asked.to), address(&asked.from)];
+    let target = target_for_copy(session, order, peers, ends)?;
+    if let Some(copy) = describe(session, asked, &target, peers)? {
         submit(session, &target, order, copy);
     }
     Ok(())
@@ -368,7 +387,7 @@ fn copy_2d(entry: &'static Entry, asked: In<Copy2D>, order: Order) -> Code {
             session,
             &Copy3D { from: from.volume(), to: to.volume(), width, height, depth: 1 },
             order,
-            true,
+            false,
         )
     })
 }
@@ -391,19 +410,9 @@ pub extern "C" fn cuMemcpy2DAsync_v2(asked: In<Copy2D>, stream: u64) -> u32 {
     copy_2d(&E, asked, Order::Stream(stream))
 }
 
-fn copy_3d(entry: &'static Entry, asked: In<Copy3D>, order: Order, peer: bool) -> Code {
+fn copy_3d(entry: &'static Entry, asked: In<Copy3D>, order: Order, peers: bool) -> Code {
     let stream = if let Order::Stream(stream) = order { stream } else { 0 };
-    call(entry, [asked.address(), stream], |session| {
-        let asked = asked.get()?;
-        if peer {
-            for side in [&asked.from, &asked.to] {
-                if side.kind == 2 {
-                    session.context(side.context)?;
-                }
-            }
-        }
-        volume(session, &asked, order, !peer)
-    })
+    call(entry, [asked.address(), stream], |session| volume(session, &asked.get()?, order, peers))
 }
 
 #[unsafe(no_mangle)]

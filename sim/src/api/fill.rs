@@ -2,7 +2,7 @@
 use super::copy::{Order, Side, Target, is_lost, operand, target_for};
 use crate::call::{Entry, Session, call};
 use crate::codes::{self, Code};
-use crate::work::{Fill, Layout, Shape, Work};
+use crate::work::{Fill, Layout, Operand, Shape, Work};
 
 struct Asked {
     to: u64,
@@ -28,18 +28,37 @@ pub struct Rows<'a> {
     pub pattern: &'a [u8],
 }
 
-/// The fills that a description asks for: none for no bytes, several where a line goes over several mappings.
-pub fn describe(session: &Session, asked: &Rows, target: &Target) -> Result<Vec<Fill>, Code> {
-    let shape = Shape { width: asked.width, height: asked.height, depth: 1 };
-    let aligned = asked.to.is_multiple_of(asked.pattern.len() as u64);
-    if !aligned || (asked.height > 1 && asked.pitch < asked.width) {
+impl Rows<'_> {
+    /// # Errors
+    /// Invalid value for what no memory makes right: elements across borders, rows that overlap.
+    fn shape(&self) -> Result<(Shape, Layout), Code> {
+        let unit = self.pattern.len();
+        let fits = self.height <= 1 || (self.pitch >= self.width && self.pitch.is_multiple_of(unit));
+        if !self.to.is_multiple_of(unit as u64) || !fits {
+            return Err(codes::INVALID_VALUE);
+        }
+        let shape = Shape { width: self.width, height: self.height, depth: 1 };
+        Ok((shape, Layout { pitch: self.pitch, slice: 0 }))
+    }
+}
+
+/// Memory that a fill is made in, by the GPU of `context`, which has to reach even what a copy would be staged for.
+fn reached(session: &Session, at: u64, span: u64, target: &Target) -> Result<Operand, Code> {
+    let to = operand(session, at, span, Side::Device, target.captured, target.context)?;
+    let block = to.block.and_then(|(base, _)| session.blocks.at(base));
+    if block.is_some_and(|block| !session.accessible(block, target.context)) {
         return Err(codes::INVALID_VALUE);
     }
+    Ok(to)
+}
+
+/// The fills that a description asks for: none for no bytes, several where a line goes over several mappings.
+pub fn describe(session: &Session, asked: &Rows, target: &Target) -> Result<Vec<Fill>, Code> {
+    let (shape, layout) = asked.shape()?;
     let mut pieces = Vec::new();
     if shape.is_empty() {
         return Ok(pieces);
     }
-    let layout = Layout { pitch: asked.pitch, slice: 0 };
     let span = layout.span(shape).ok_or(codes::INVALID_VALUE)?;
     let mut done = 0;
     while done < span {
@@ -47,18 +66,31 @@ pub fn describe(session: &Session, asked: &Rows, target: &Target) -> Result<Vec<
         // Only a line can go over into the next mapping.
         let part = if asked.height == 1 { session.extent(at).min(span - done) } else { span };
         let shape = if asked.height == 1 { Shape::line(part as usize) } else { shape };
-        let to = operand(session, at, part, Side::Device, target, true)?;
+        let to = reached(session, at, part, target)?;
         pieces.push(Fill { to, pattern: asked.pattern.to_vec(), shape, layout });
         done += part;
     }
     Ok(pieces)
 }
 
+/// What a stream is to do. A capture takes up a fill of memory that its GPU may not touch; the graph it makes cannot be
+/// instantiated.
+fn pieces(session: &Session, rows: &Rows, target: &Target) -> Result<Vec<Fill>, Code> {
+    let (shape, layout) = rows.shape()?;
+    match describe(session, rows, target) {
+        Err(codes::INVALID_VALUE) if target.captured => {
+            let to = Operand::unfit(rows.to);
+            Ok(vec![Fill { to, pattern: rows.pattern.to_vec(), shape, layout }])
+        }
+        other => other,
+    }
+}
+
 fn submit(session: &mut Session, pattern: &[u8], asked: &Asked) -> Result<(), Code> {
     let target = target_for(session, asked.order, false)?;
     let width = asked.width.checked_mul(pattern.len()).ok_or(codes::INVALID_VALUE)?;
     let rows = Rows { to: asked.to, pitch: asked.pitch, width, height: asked.height, pattern };
-    for piece in describe(session, &rows, &target)? {
+    for piece in pieces(session, &rows, &target)? {
         let lost = is_lost(session, target.context, &[&piece.to]);
         let work = if lost { Work::Nothing } else { Work::Fill(Box::new(piece)) };
         session.submit(target.number, Vec::new(), work);

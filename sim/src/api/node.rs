@@ -61,7 +61,7 @@ fn copy_node(
     context: u64,
 ) -> Result<u64, Code> {
     let target = as_captured(session, context)?;
-    let copy = copy::describe(session, asked, &target, true)?.ok_or(codes::INVALID_VALUE)?;
+    let copy = copy::describe(session, asked, &target, false)?.ok_or(codes::INVALID_VALUE)?;
     session.add_node(graph, after, Node::Copy(Box::new(copy)), target.context)
 }
 

@@ -208,11 +208,13 @@ unsafe extern "C" {
     pub fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: u64) -> u32;
     pub fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: u64) -> u32;
     pub safe fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: u64) -> u32;
+    pub safe fn cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: u64) -> u32;
     pub safe fn cuMemcpyPeer(to: u64, to_context: u64, from: u64, from_context: u64, bytes: usize) -> u32;
     pub safe fn cuMemcpy2D_v2(copy: &Copy2D) -> u32;
     pub safe fn cuMemsetD8_v2(to: u64, value: u8, count: usize) -> u32;
     pub safe fn cuMemsetD32_v2(to: u64, value: u32, count: usize) -> u32;
     pub safe fn cuMemsetD2D16_v2(to: u64, pitch: usize, value: u16, width: usize, height: usize) -> u32;
+    pub safe fn cuMemsetD2D32_v2(to: u64, pitch: usize, value: u32, width: usize, height: usize) -> u32;
     pub safe fn cuMemsetD8Async(to: u64, value: u8, count: usize, stream: u64) -> u32;
     pub safe fn cuStreamCreate(stream: &mut u64, flags: u32) -> u32;
     pub safe fn cuStreamDestroy_v2(stream: u64) -> u32;
@@ -221,6 +223,9 @@ unsafe extern "C" {
     pub safe fn cuStreamGetId(stream: u64, id: &mut u64) -> u32;
     pub safe fn cuStreamWaitEvent(stream: u64, event: u64, flags: u32) -> u32;
     pub safe fn cuStreamBeginCapture_v2(stream: u64, mode: u32) -> u32;
+    pub safe fn cuStreamEndCapture(stream: u64, graph: &mut u64) -> u32;
+    pub safe fn cuStreamIsCapturing(stream: u64, status: &mut u32) -> u32;
+    pub safe fn cuGraphInstantiateWithFlags(exec: &mut u64, graph: u64, flags: u64) -> u32;
     pub safe fn cuThreadExchangeStreamCaptureMode(mode: &mut u32) -> u32;
     pub safe fn cuLaunchHostFunc(
         stream: u64,

@@ -73,7 +73,7 @@ impl Memory {
 impl Graph {
     /// Addresses of the blocks that it made and nobody has freed.
     pub fn blocks(&self) -> Vec<u64> {
-        if runtime::is_forked() {
+        if runtime::is_forked() || self.recording.is_some() {
             return Vec::new();
         }
         self.state.lock().memory.blocks.keys().copied().collect()
