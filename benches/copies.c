@@ -159,6 +159,19 @@ static void pageable(warp_device *gpu, warp_stream *stream)
     free(back);
 }
 
+/* Bytes to or from anywhere, there when this returns. */
+static void carry(void *to, const void *from, uint64_t size)
+{
+    size_t count = 0;
+    MUST(warp_memory_copy(to, from, size, NULL));
+    MUST(warp_device_get_count(&count));
+    for (size_t i = 1; i < count; i++) {
+        warp_device *device = NULL;
+        MUST(warp_device_get_at(i, &device));
+        MUST(warp_device_synchronize(device));
+    }
+}
+
 static void between(warp_device *first, warp_device *second, warp_stream *stream, warp_memory_kind kind, const char *name)
 {
     void *from = block(first, large, kind), *to = block(second, large, kind);
@@ -177,8 +190,7 @@ static void between(warp_device *first, warp_device *second, warp_stream *stream
         MUST(warp_memory_fill(to, size, "", 1, NULL));
         MUST(warp_device_synchronize(second));
         once(&way);
-        MUST(warp_memory_copy(back, to, size, stream));
-        MUST(warp_stream_synchronize(stream));
+        carry(back, to, size);
         check(back, host, size, what);
         beside_raw(what, way);
     }
@@ -242,19 +254,6 @@ static double array_once(warp_array *to, warp_array *from, warp_stream *stream)
     if (stream != NULL)
         MUST(warp_stream_synchronize(stream));
     return now() - begin;
-}
-
-/* Bytes to or from anywhere, there when this returns. */
-static void carry(void *to, const void *from, uint64_t size)
-{
-    size_t count = 0;
-    MUST(warp_memory_copy(to, from, size, NULL));
-    MUST(warp_device_get_count(&count));
-    for (size_t i = 1; i < count; i++) {
-        warp_device *device = NULL;
-        MUST(warp_device_get_at(i, &device));
-        MUST(warp_device_synchronize(device));
-    }
 }
 
 static void gaps(const char *what, warp_device *to, warp_memory_kind to_kind, warp_device *from, warp_memory_kind from_kind,

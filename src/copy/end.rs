@@ -4,7 +4,7 @@ use crate::alloc::{self, Block, Kind};
 use crate::capture::Graph;
 use crate::device::{self, Device};
 use crate::driver::{Driver, MemoryClass};
-use crate::error::{Result, fail};
+use crate::error::{Result, Status, fail};
 use crate::handle::Entered;
 use crate::peer;
 use crate::runtime;
@@ -135,10 +135,13 @@ impl End {
             Reach::Pageable => Ok(false),
             Reach::Managed => Ok(true),
             // What other code registered may be so for one context alone.
-            Reach::Locked if self.block.is_none() => peer::is_address_reached(driver, gpu, self.address),
-            Reach::Locked => Ok(true),
+            Reach::Locked if self.block.is_some() => Ok(true),
             Reach::Plain | Reach::Granted if self.is_at_home(gpu) => Ok(true),
-            Reach::Plain | Reach::Granted => peer::is_address_reached(driver, gpu, self.address),
+            _ => match peer::is_address_reached(driver, gpu, self.address) {
+                // A driver that cannot tell stages what it has to.
+                Err(error) if error.status == Status::NotSupported => Ok(false),
+                answer => answer,
+            },
         }
     }
 

@@ -1,7 +1,8 @@
 //! What is copied, checked: the one place where every copy's numbers are looked at, before anything is done.
 
-use super::end::End;
+use super::end::{End, Reach};
 use super::plan::{Plan, Side, Step, Which};
+use crate::device::Device;
 use crate::error::{Result, fail};
 use smallvec::SmallVec;
 
@@ -96,6 +97,13 @@ impl Job {
             Which::Dest => &self.dest,
             Which::Src => &self.src,
         }
+    }
+
+    /// Whether the driver may still be at work on pageable memory when its call comes back: it stages nothing where the other end
+    /// is managed, or where the GPU goes by the host's page tables.
+    pub fn reads_late(&self, device: &Device) -> bool {
+        let is = |reach| self.dest.reach == reach || self.src.reach == reach;
+        is(Reach::Pageable) && (is(Reach::Managed) || device.facts().host_page_tables)
     }
 
     /// All memory that it uses.

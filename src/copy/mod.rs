@@ -75,7 +75,7 @@ fn simple_home(dest: &End, src: &End) -> Option<&'static Device> {
         (None, None) => return None,
     };
     let simple = host.reach == Reach::Locked || !pageable::serves(host.size);
-    end.own_gpu().filter(|_| simple)
+    end.own_gpu().filter(|gpu| simple && !gpu.facts().host_page_tables)
 }
 
 #[inline]
@@ -192,7 +192,11 @@ fn make(job: &Job, put: &Put<'_>, route: Route) -> Result<()> {
     let (plan, size) = (&job.plan, job.size() as usize);
     let native = put.stream.native();
     match route.how {
-        How::Line => put.driver.copy(plan.dest, plan.src, size, native).map_err(|f| put.failed(f, "a copy")),
+        How::Line => {
+            put.driver.copy(plan.dest, plan.src, size, native).map_err(|f| put.failed(f, "a copy"))?;
+            // Pageable memory is not used any more when the call returns.
+            if job.reads_late(put.device()) && !put.is_captured { put.stream.synchronize() } else { Ok(()) }
+        }
         How::Peer if put.is_captured => record_peer_copy(put, job),
         How::Peer => copy_peer(put, job),
         How::Rows(rows) => {

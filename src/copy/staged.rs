@@ -238,7 +238,7 @@ fn by_host_step(put: &Put<'_>, job: &Job, is_piped: bool, linear: u64, range: Ra
         let plan = through(&job.plan, gpu_end, buffer, &piece);
         // SAFETY: the host's end was found to lie in memory of the host, or is the caller's word; the buffer has room for the
         // piece, and is nobody else's meanwhile.
-        unsafe { host::run(&plan, piece) };
+        unsafe { if uploads { host::run_near(&plan, piece) } else { host::run(&plan, piece) } };
     };
     let linear = linear.wrapping_add(start);
     if is_piped {
@@ -279,7 +279,8 @@ fn by_host_step(put: &Put<'_>, job: &Job, is_piped: bool, linear: u64, range: Ra
             moved.map_err(|error| match error.status {
                 Status::IllegalInCapture => capture::fell_into_another(put.stream),
                 _ => error.context("a copy that the CPU packs"),
-            })
+            })?;
+            if job.reads_late(put.device()) { put.stream.synchronize() } else { Ok(()) }
         };
         if uploads {
             by_cpu(piece, address);

@@ -276,9 +276,14 @@ TEST(a_fill_that_failed_half_way_is_waited_for)
 {
     warp_stream *stream = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
     void *ptr = block_of(gpu(0), MIB, WARP_MEMORY_CUDA_MEMPOOL);
+    unsigned char pattern[1002];
+    size_t i;
+    for (i = 0; i < sizeof pattern; ++i)
+        pattern[i] = (unsigned char)(i * 7 + i / 256);
     hold(stream);
-    SIMULATOR(warpsim_fail)("cuMemcpyAsync", 3, 999);
-    CHECK_STATUS(warp_memory_fill(ptr, 3000, "abc", 3, stream), WARP_ERROR_DRIVER);
+    /* The pattern went over, and is not repeated. */
+    SIMULATOR(warpsim_fail)("cuLaunchKernel", 1, 999);
+    CHECK_STATUS(warp_memory_fill(ptr, 100 * sizeof pattern, pattern, sizeof pattern, stream), WARP_ERROR_DRIVER);
     SIMULATOR(warpsim_fail_clear)();
     CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
     CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pool"), 1);

@@ -131,10 +131,12 @@ void check_nothing_left()
 
 } // namespace
 
-TEST(without_a_gpu_a_capture_says_so)
+TEST(the_cpu_is_captured_too)
 {
     REQUIRE(start());
-    CHECK_THROWS(std::runtime_error, capture(stream_of(cpu())));
+    {
+        capture begun(stream_of(cpu())); /* given up by its destructor */
+    }
     check_nothing_left();
 }
 

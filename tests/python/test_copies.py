@@ -317,9 +317,11 @@ class Copies(unittest.TestCase):
             for other, other_kind in self.places:
                 rows = Array.empty(other, (3, 3), other_kind)
                 must(lib.warp_indexed_array_gather(rows.handle, picked.handle, None))
+                synchronize()
                 self.assertEqual(rows.tolist(), [3 * row + column for row in picks for column in range(3)])
                 changed = Array.counting(other, (3, 3), other_kind, 50)
                 must(lib.warp_indexed_array_scatter(picked.handle, changed.handle, None))
+                synchronize()
                 expected = list(range(15))
                 for at, row in enumerate(picks):
                     expected[3 * row : 3 * row + 3] = range(50 + 3 * at, 53 + 3 * at)

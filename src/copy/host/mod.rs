@@ -60,6 +60,15 @@ pub unsafe fn run(plan: &Plan, range: Range<u64>) {
     unsafe { copy(plan, range.start..range.end.min(size), size >= PAST_THE_CACHE) };
 }
 
+/// As `run`, for a destination that is read next: it stays in the cache, however large the plan is.
+///
+/// # Safety
+/// As for `run`.
+pub unsafe fn run_near(plan: &Plan, range: Range<u64>) {
+    // SAFETY: the caller's word.
+    unsafe { copy(plan, range.start..range.end.min(plan.size()), false) };
+}
+
 /// As `run`, of a range that ends where the plan does or before.
 ///
 /// # Safety
