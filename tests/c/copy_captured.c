@@ -5,6 +5,7 @@
  *
  *     WARPMEM_COPY_CASE=7:31 copy_captured random    one copy again, by its seed and number
  *
+ * valgrind: no (copies by the thousand in graphs take minutes there; capture_copies.c is under it)
  * topology: h200x2
  * topology: h200x2,peers=0
  * topology: mixed

@@ -6,6 +6,7 @@
  *     WARPMEM_COPY_CASE=7:31 copy_model     one copy again, by its seed and number
  *     WARPMEM_COPY_SEED_FIRST=1000 WARPMEM_COPY_SEEDS=5000 copy_model      more of them
  *
+ * valgrind: no (copies by the ten thousand take minutes there)
  * topology: h200x2
  * topology: h200x2,peers=0
  * topology: discrete

@@ -3,6 +3,7 @@
  * reach each other. All bytes arrive, in the order of the stream, from many threads at once; the threads come, go, and are not in
  * the child of a fork.
  */
+/* valgrind: no (gigabytes by many threads take minutes there; copy.c is under it) */
 /* topology: h200x2 */
 /* topology: h200x2,peers=0 */
 #define _GNU_SOURCE
