@@ -28,6 +28,9 @@ pub struct End {
 pub enum Reach {
     /// Ordinary memory of the host.
     Pageable,
+    /// Memory of the host that other code registered by halves, or that GPUs have at another address. The driver may use it
+    /// after its call, and kernels are not sent there.
+    Registered,
     /// Page-locked memory of the host.
     Locked,
     /// Every GPU has it as its own.
@@ -85,12 +88,13 @@ impl End {
             if alloc::was_freed(address) {
                 fail!(UnknownPointer, "{what} at {address:#x} was freed before; use it before it is freed");
             }
-            // What is registered by halves, or has another address on GPUs, is nothing that kernels could be sent to.
-            let locked = facts.class == MemoryClass::Host
-                && facts.device_pointer == address
+            if facts.class != MemoryClass::Host {
+                return Ok(host(Reach::Pageable));
+            }
+            let locked = facts.device_pointer == address
                 && facts.size != 0
                 && address - facts.base + size <= facts.size;
-            return Ok(host(if locked { Reach::Locked } else { Reach::Pageable }));
+            return Ok(host(if locked { Reach::Locked } else { Reach::Registered }));
         }
         if facts.size != 0 && address - facts.base + size > facts.size {
             fail!(
@@ -132,7 +136,7 @@ impl End {
     /// Whether kernels of the GPU may touch it.
     pub fn is_reached_by(&self, driver: &Driver, gpu: &'static Device) -> Result<bool> {
         match self.reach {
-            Reach::Pageable => Ok(false),
+            Reach::Pageable | Reach::Registered => Ok(false),
             Reach::Managed => Ok(true),
             // What other code registered may be so for one context alone.
             Reach::Locked if self.block.is_some() => Ok(true),

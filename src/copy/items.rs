@@ -106,6 +106,15 @@ impl Job {
         is(Reach::Pageable) && (is(Reach::Managed) || device.facts().host_page_tables)
     }
 
+    /// Whether what was put on the stream before may still write to memory of the host that the CPU reads when it packs or
+    /// unpacks: the driver comes back from ordinary memory only when that is read or written.
+    pub fn is_written_late(&self) -> bool {
+        let host_end = if self.src.is_host() { Which::Src } else { Which::Dest };
+        let numbers = self.indices.iter().filter(|(of, _)| *of == host_end).map(|(_, index)| index);
+        let source = (host_end == Which::Src).then_some(&self.src);
+        numbers.chain(source).any(|end| end.reach != Reach::Pageable)
+    }
+
     /// All memory that it uses.
     pub fn ends(&self) -> impl Iterator<Item = &End> {
         [&self.dest, &self.src].into_iter().chain(self.indices.iter().map(|(_, end)| end))

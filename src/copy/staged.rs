@@ -1,7 +1,6 @@
 //! Copies by way of memory without gaps: packed where they come from, moved as they lie, unpacked where they go. What is taken
 //! for that is given back behind the last work that uses it.
 
-use super::end::Reach;
 use super::items::Job;
 use super::lanes::{Behind, Lane};
 use super::pageable::{self, Done};
@@ -197,12 +196,11 @@ pub fn by_host(put: &Put<'_>, job: &Job, is_piped: bool, by_way: bool) -> Result
     let uploads = job.src.is_host();
     let host_end = if uploads { Which::Src } else { Which::Dest };
     let gpu_end = if uploads { Which::Dest } else { Which::Src };
-    // Copies of the same call may have changed them.
-    by_cpu::require_good_numbers(job)?;
-    if uploads && job.src.reach == Reach::Locked {
-        // What was put on the stream before may write there still.
+    if job.is_written_late() {
         put.stream.synchronize()?;
     }
+    // Copies of the same call, or on the stream, may have changed them.
+    by_cpu::require_good_numbers(job)?;
     if !by_way {
         return by_host_step(put, job, is_piped, job.plan.address(gpu_end), 0..job.size());
     }
