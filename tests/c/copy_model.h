@@ -6,7 +6,8 @@
  *     model_run(first_seed, seeds, copies_of_each, large_ones_of_each);
  *
  * A seed says which memory there is, who may touch what, and each copy by its number alone. What fails is printed with seed and
- * number, and WARPMEM_COPY_CASE=seed:number makes that copy again, WARPMEM_COPY_CASE=seed all copies of the seed.
+ * number, and WARPMEM_COPY_CASE=seed:number makes that copy again, WARPMEM_COPY_CASE=seed:from-until those that were not waited
+ * for, WARPMEM_COPY_CASE=seed all copies of the seed.
  *
  * It runs on simulated and on real GPUs. The driver is called beside the library only to put bytes into memory of a GPU and to
  * look at them, so that the library does not vouch for itself.
@@ -92,6 +93,11 @@ struct model {
     uint64_t seed, number;
     warp_stream *chain; /* copies that are not waited for go on this one */
     int chain_gpu, chain_left;
+    uint64_t chain_from;
+    struct model_chunk *last; /* that the chain has written */
+    FILE *story;              /* what the chain has done */
+    char *told;
+    size_t told_size;
     const char *what;
     unsigned char *seen;
     uint64_t made, items, large, denied;
@@ -296,7 +302,9 @@ static void model_drop(struct model_chunk *chunk)
     switch (chunk->memory) {
     case MODEL_MALLOC: free(chunk->ptr); break;
     case MODEL_REGISTERED:
+        model_enter(0, &before);
         CHECK_EQ_U64(KERNELS_CALL("cuMemHostUnregister", (void *), chunk->ptr), 0);
+        model_leave(before);
         free(chunk->ptr);
         break;
     case MODEL_FOREIGN:
@@ -328,26 +336,32 @@ struct model_end {
     int by_views;
 };
 
+/* Where copies are described: what a chain of them did is told only if it was wrong. */
+static FILE *model_out(void)
+{
+    return model.story != NULL ? model.story : stdout;
+}
+
 static void model_print_end(const char *what, const struct model_end *end)
 {
     int32_t i;
     int64_t k;
     if (end->chunk == NULL)
         return;
-    printf("\n        %s: %s of %s%s, %" PRIu64 " bytes at %p; first item at byte %" PRId64 "%s, shape", what,
+    fprintf(model_out(), "\n        %s: %s of %s%s, %" PRIu64 " bytes at %p; first item at byte %" PRId64 "%s, shape", what,
            model_memory_names[end->chunk->memory], end->chunk->gpu < 0 ? "the host" : end->chunk->gpu == 0 ? "GPU 0" : "GPU 1",
            end->chunk->is_owned ? " (an array's own)" : "", end->chunk->size, (void *)end->chunk->ptr, end->origin,
            end->by_views ? " (by views)" : "");
     for (i = 0; i < end->rank; ++i)
-        printf(" %" PRId64, end->shape[i]);
-    printf(", strides");
+        fprintf(model_out(), " %" PRId64, end->shape[i]);
+    fprintf(model_out(), ", strides");
     for (i = 0; i < end->rank; ++i)
-        printf(" %" PRId64, end->stride[i]);
+        fprintf(model_out(), " %" PRId64, end->stride[i]);
     for (i = 0; i < end->rank; ++i)
         if (end->numbers[i] != NULL) {
-            printf(", numbers of dimension %d (of %" PRId64 "):", i, end->extent[i]);
+            fprintf(model_out(), ", numbers of dimension %d (of %" PRId64 "):", i, end->extent[i]);
             for (k = 0; k < end->shape[i] && k < 24; ++k)
-                printf(" %d", end->numbers[i][k]);
+                fprintf(model_out(), " %d", end->numbers[i][k]);
         }
 }
 
@@ -640,7 +654,8 @@ static int model_make_end(struct model_end *end, struct model_chunk *chunk, uint
 
 static void model_where(void)
 {
-    printf("\n      in %s (WARPMEM_COPY_CASE=%" PRIu64 ":%" PRIu64 ")", model.what, model.seed, model.number);
+    printf("\n      in %s (WARPMEM_COPY_CASE=%" PRIu64 ":%" PRIu64, model.what, model.seed, model.chain_from != 0 ? model.chain_from : model.number);
+    printf(model.chain_from != 0 ? "-%" PRIu64 ")" : ")", model.number);
 }
 
 /* Compares all of an allocation. Whether it is as it has to be. */
@@ -678,7 +693,7 @@ struct model_copy {
 
 static void model_print_copy(const struct model_copy *copy)
 {
-    printf("\n      %" PRIu64 " items of %u bytes, dest_offset %" PRIu64 ", src_offset %" PRIu64 ", count %" PRIu64 "%s", copy->items,
+    fprintf(model_out(), "\n      %" PRIu64 " items of %u bytes, dest_offset %" PRIu64 ", src_offset %" PRIu64 ", count %" PRIu64 "%s", copy->items,
            copy->item, copy->dest_offset, copy->src_offset, copy->count, copy->is_memory ? ", as memory" : "");
     model_print_end("dest", &copy->dest);
     model_print_end("src", &copy->src);
@@ -951,8 +966,8 @@ static warp_status model_issue(const struct model_copy *copy, warp_stream *strea
     return warp_array_copy(copy->dest.array, copy->src.array, copy->dest_offset, copy->src_offset, copy->count, stream);
 }
 
-/* What is told of the way before the copy is made. */
-static void model_check_path(const struct model_copy *copy, warp_stream *stream, int on)
+/* What is told of the way before the copy is made. Whether the call may come back before the copy is over. */
+static int model_check_path(const struct model_copy *copy, warp_stream *stream, int on)
 {
     warp_copy_request request = model_request(copy);
     warp_status status;
@@ -961,7 +976,7 @@ static void model_check_path(const struct model_copy *copy, warp_stream *stream,
     info.struct_size = sizeof info;
     status = warp_copy_get_path(&request, stream, &info);
     if (status == WARP_ERROR_ACCESS_DENIED && model_may_be_denied(copy, on))
-        return;
+        return 1;
     CHECK_STATUS(status, WARP_SUCCESS);
     CHECK(info.path >= WARP_COPY_PATH_NONE && info.path <= WARP_COPY_PATH_MANAGED);
     if (info.path == WARP_COPY_PATH_NONE) {
@@ -973,6 +988,7 @@ static void model_check_path(const struct model_copy *copy, warp_stream *stream,
     }
     if (info.path >= 0 && info.path <= WARP_COPY_PATH_MANAGED)
         ++model.by_path[info.path];
+    return info.is_async;
 }
 
 static warp_stream *model_choose_stream(int on)
@@ -1003,9 +1019,10 @@ static void model_copies(int64_t most, int is_large)
 {
     struct model_copy copies[MODEL_BATCH];
     warp_copy_request requests[MODEL_BATCH];
+    struct model_chunk *last;
     const int wanted = !is_large && one_in(12) ? 1 + (int)roll(MODEL_BATCH) : 1;
     const int by_batch = wanted > 1 || one_in(25), before = check_failure_count();
-    int count = 0, on, i, tries;
+    int count = 0, on, i, tries, is_async = 1;
     warp_stream *stream;
     warp_status status;
     if (model.chain != NULL) {
@@ -1018,8 +1035,12 @@ static void model_copies(int64_t most, int is_large)
         stream = model_choose_stream(on);
     }
     model.what = by_batch ? "a batch" : "a copy";
+    last = model.chain != NULL ? model.last : NULL;
     for (tries = 0; count < wanted && tries < 2000; ++tries) {
         struct model_chunk *dest = model_choose_chunk(is_large), *src = one_in(10) ? dest : model_choose_chunk(is_large);
+        /* What nothing but the order of the stream makes right. */
+        if (last != NULL && one_in(3))
+            src = last;
         if (!model_is_legal(dest, src, on))
             continue;
         /* Without a stream each goes where it belongs, and nothing orders them. */
@@ -1031,7 +1052,11 @@ static void model_copies(int64_t most, int is_large)
         if (model.chain == NULL && count == 0 && (model_is_of_host(src) || is_large || one_in(3)))
             model_refill(src);
         model_choose_copy(&copies[count++], dest, src, most);
+        if (stream != NULL && on >= 0)
+            last = dest;
     }
+    if (model.chain != NULL)
+        model.last = last;
     REQUIRE(count > 0);
     for (i = 0; i < count; ++i)
         requests[i] = model_request(&copies[i]);
@@ -1039,8 +1064,8 @@ static void model_copies(int64_t most, int is_large)
         size_t bad = 77;
         status = warp_copy_run_batch(requests, sizeof *requests, (size_t)count, stream, &bad);
     } else {
-        if (one_in(4))
-            model_check_path(&copies[0], stream, on);
+        if (one_in(3))
+            is_async = model_check_path(&copies[0], stream, on);
         status = model_issue(&copies[0], stream);
     }
     for (i = 0; i < count && status == WARP_ERROR_ACCESS_DENIED; ++i)
@@ -1057,16 +1082,28 @@ static void model_copies(int64_t most, int is_large)
     }
     model.made += (uint64_t)count;
     model.large += (uint64_t)is_large;
+    if (!is_async && status == WARP_SUCCESS && model.chain == NULL) {
+        /* Memory of the host was written, or may be written over. */
+        if (copies[0].dest.chunk->gpu < 0)
+            model_is_right(copies[0].dest.chunk);
+        else if (copies[0].src.chunk->gpu < 0)
+            model_refill(copies[0].src.chunk);
+    }
     if (model.chain == NULL) {
         model_wait(stream);
         for (i = 0; i < count; ++i)
             model_is_right(copies[i].dest.chunk);
     }
+    if (model.chain != NULL)
+        for (i = 0; i < count; ++i) {
+            fprintf(model.story, "\n      number %" PRIu64 "%s", model.number, by_batch ? ", of a batch" : "");
+            model_print_copy(&copies[i]);
+        }
     if (check_failure_count() != before) {
         printf("\n      on %s", stream == NULL ? "no stream" : on < 0 ? "the stream of the CPU" : on == 0 ? "a stream of GPU 0" : "a stream of GPU 1");
         if (model.chain != NULL)
             printf(", with others that are not waited for");
-        for (i = 0; i < count; ++i)
+        for (i = 0; i < count && model.chain == NULL; ++i)
             model_print_copy(&copies[i]);
         model_where();
     }
@@ -1202,22 +1239,31 @@ static void model_new_array(int64_t most)
 /* What is on the chain's stream is done, and all that it could have written is looked at. */
 static void model_end_chain(void)
 {
+    const int before = check_failure_count();
     int i;
     if (model.chain == NULL)
         return;
     model_wait(model.chain);
     model.chain = NULL;
+    fclose(model.story);
+    model.story = NULL;
     model.what = "copies that were not waited for";
     for (i = 0; i < model.count; ++i)
         model_is_right(&model.chunks[i]);
+    if (check_failure_count() != before)
+        printf("\n      one after another on a stream of GPU %d:%s", model.chain_gpu, model.told);
+    free(model.told);
+    model.chain_from = 0;
 }
 
 static void model_case(uint64_t seed, uint64_t number, int with_large)
 {
-    model_dice = seed * 0x2545f4914f6cdd1du + number * 0xd1342543de82ef95u;
-    model.number = number;
     if (model.chain != NULL && model.chain_left-- == 0)
         model_end_chain();
+    model_dice = seed * 0x2545f4914f6cdd1du + number * 0xd1342543de82ef95u;
+    model.number = number;
+    if (simulator_is_here() && model.chain == NULL)
+        SIMULATOR(warpsim_schedule)(seed % 2 ? 0 : model_random());
     if (with_large) {
         model_end_chain();
         CHECK_STATUS(warp_copy_set_threads((uint32_t)roll(4)), WARP_SUCCESS);
@@ -1228,6 +1274,9 @@ static void model_case(uint64_t seed, uint64_t number, int with_large)
         model.chain_gpu = (int)roll(model.gpus);
         model.chain = model.stream[model.chain_gpu][roll(3)];
         model.chain_left = 2 + (int)roll(6);
+        model.last = NULL;
+        model.chain_from = number;
+        model.story = open_memstream(&model.told, &model.told_size);
         memset(model.numbers_used, 0, sizeof model.numbers_used);
         model_settle();
     }
@@ -1339,8 +1388,8 @@ static CHECK_MAYBE_UNUSED uint64_t model_number_of(const char *name, uint64_t ot
     return text != NULL && text[0] != '\0' ? strtoull(text, NULL, 0) : otherwise;
 }
 
-/* Makes the copies of seeds, each with this many and some large ones, unless the environment names one. Half of the seeds run on a simulated driver's
- * own schedule of that number, which does work late and in any order that is legal. */
+/* Makes the copies of seeds, each with this many and some large ones, unless the environment names one. Half of the seeds run on a simulated driver that
+ * does work late and in any order that is legal. */
 static CHECK_MAYBE_UNUSED void model_run(uint64_t first, uint64_t seeds, uint64_t copies, uint64_t large)
 {
     const char *only = getenv("WARPMEM_COPY_CASE");
@@ -1349,12 +1398,16 @@ static CHECK_MAYBE_UNUSED void model_run(uint64_t first, uint64_t seeds, uint64_
     if (only != NULL && only[0] != '\0') {
         first = strtoull(only, NULL, 0);
         seeds = 1;
-        if (colon != NULL)
+        if (colon != NULL) {
+            const char *dash = strchr(colon, '-');
             from = until = strtoull(colon + 1, NULL, 0);
+            if (dash != NULL)
+                until = strtoull(dash + 1, NULL, 0);
+        }
     }
     for (seed = first; seed < first + seeds; ++seed) {
         if (simulator_is_here())
-            SIMULATOR(warpsim_schedule)(seed % 2 ? 0 : seed);
+            SIMULATOR(warpsim_schedule)(0);
         model_begin(seed);
         if (large > 0)
             model_add_large();
