@@ -2,7 +2,7 @@
 
 use super::items::{self, Job};
 use super::plan::{Plan, Which};
-use super::staged::room_for;
+use super::room;
 use super::{host, recorded, threads};
 use crate::capture::{self, Graph};
 use crate::error::{Result, fail};
@@ -17,7 +17,8 @@ pub fn run(job: &Job, stream: Option<&Entered<Stream>>) -> Result<Option<Entered
         return Ok(Some(graph));
     }
     require_good_numbers(job)?;
-    let mut between = if job.meets && !job.plan.is_line() { Some(room_for(job.size())?) } else { None };
+    let mut between =
+        if job.meets && !job.plan.is_line() { Some(room::of(job.size(), room::BETWEEN)?) } else { None };
     let buffer = between.as_mut().map(|bytes| bytes.as_mut_ptr().expose_provenance() as u64);
     // SAFETY: both ends were found to lie in memory of the host, or are the caller's word.
     unsafe { move_now(&job.plan, job.meets, buffer) };

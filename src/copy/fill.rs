@@ -5,7 +5,7 @@ use super::items::{Items, Job, Operand};
 use super::plan::{Axis, Plan, Side, Step};
 use super::put::{Put, take_stream};
 use super::staged::Temporary;
-use super::{by_cpu, host, kernel, make, prepare, recorded};
+use super::{by_cpu, host, kernel, make, prepare, recorded, room};
 use crate::alloc;
 use crate::capture::{self, Graph, Keep};
 use crate::driver::FillValue;
@@ -151,7 +151,7 @@ fn fill_end(
     put.note_use([&dest].into_iter())?;
     // What the driver reads, it reads in each run of a graph, which the fill may be a part of unseen.
     let is_read = !(simple(dest.address, pattern).is_some() || kernel && kernel::is_short(pattern.len()));
-    let lasting = if is_read { Some(copy_of(pattern)?) } else { None };
+    let lasting = if is_read { Some(Arc::new(room::copy_of(pattern, NO_ROOM)?)) } else { None };
     if let Some((bytes, graph)) = lasting.as_ref().zip(put.graph.as_ref()) {
         keep_pattern(bytes, graph);
     }
@@ -182,7 +182,7 @@ pub fn fill_items(
     stream: Option<&Entered<Stream>>,
 ) -> Result<Option<Entered<Graph>>> {
     let size = item.len() as u64;
-    let bytes = copy_of(item)?;
+    let bytes = Arc::new(room::copy_of(item, NO_ROOM)?);
     let address = bytes.as_ptr().expose_provenance() as u64;
     let steps = shape.iter().map(|_| Step::by(0)).collect();
     let src = Operand { side: Side { address, steps }, below: 0, above: size };
@@ -228,21 +228,26 @@ fn fill_by_cpu(
         recorded::fill(&graph, dest, runs, pattern)?;
         return Ok(Some(graph));
     }
-    fill_on_host(dest.address, runs, &runs.spread(dest.address), pattern);
+    // SAFETY: the end was found to lie in memory of the host, or is the caller's word; the pattern is a copy.
+    unsafe { fill_on_host(dest.address, runs, &runs.spread(dest.address), pattern) };
     Ok(None)
 }
 
 /// Fills runs of host memory; `spread` is what they give for that.
-pub fn fill_on_host(dest: u64, runs: &Runs, spread: &Plan, pattern: &[u8]) {
-    if runs.disjoint {
-        fill_host(dest, runs.size, pattern);
-        if !runs.axes.is_empty() {
-            // The first run is what is copied, so it is left out.
-            // SAFETY: host memory: ours and inside its block, or the caller's word for it; the runs are apart.
-            unsafe { host::run(spread, runs.size..spread.size()) };
-        }
-    } else {
-        runs.offsets().for_each(|offset| fill_host(dest + offset, runs.size, pattern));
+///
+/// # Safety
+/// The runs from `dest` on are host memory, which nobody else uses meanwhile and the pattern is apart from.
+pub unsafe fn fill_on_host(dest: u64, runs: &Runs, spread: &Plan, pattern: &[u8]) {
+    // SAFETY: the caller's promise of each run.
+    let fill = |offset| unsafe { fill_host(dest + offset, runs.size, pattern) };
+    if !runs.disjoint {
+        return runs.offsets().for_each(fill);
+    }
+    fill(0);
+    if !runs.axes.is_empty() {
+        // The first run is what is copied, so it is left out.
+        // SAFETY: the caller's promise; the runs are apart.
+        unsafe { host::run(spread, runs.size..spread.size()) };
     }
 }
 
@@ -265,20 +270,8 @@ pub(super) fn keep_pattern(bytes: &Arc<Vec<u8>>, graph: &Entered<Graph>) {
     drop(graph.keep(Box::new(Lasting(Arc::clone(bytes)))));
 }
 
-/// Room for the bytes of a pattern.
-fn room_for(length: usize) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    if bytes.try_reserve_exact(length).is_err() {
-        fail!(OutOfMemory, "no host memory for a pattern of {length} bytes; fill with a shorter one");
-    }
-    Ok(bytes)
-}
-
-fn copy_of(pattern: &[u8]) -> Result<Arc<Vec<u8>>> {
-    let mut bytes = room_for(pattern.len())?;
-    bytes.extend_from_slice(pattern);
-    Ok(Arc::new(bytes))
-}
+/// What is told when there is no host memory for a pattern.
+const NO_ROOM: &str = "of a pattern; fill with a shorter one";
 
 /// A caller's pattern in pageable memory of our own. The caller's may lie in what is filled, or in page-locked memory, which
 /// the driver would read only when its copy runs.
@@ -303,22 +296,14 @@ pub fn read_pattern(source: u64, length: u64) -> Result<Vec<u8>> {
             );
         }
     }
-    let length = length as usize;
-    let mut pattern = room_for(length)?;
-    // SAFETY: host memory that the caller says has that many bytes, and ours inside its block; the copy has room.
-    unsafe {
-        std::ptr::copy_nonoverlapping(
-            std::ptr::with_exposed_provenance::<u8>(source as usize),
-            pattern.as_mut_ptr(),
-            length,
-        );
-        pattern.set_len(length);
-    }
-    Ok(pattern)
+    // SAFETY: host memory that the caller says has that many bytes, or ours and inside its block.
+    room::copy_of(unsafe { room::bytes_at(source, length) }, NO_ROOM)
 }
 
-fn fill_host(dest: u64, size: u64, pattern: &[u8]) {
-    // SAFETY: host memory of at least `size` bytes: ours and inside its block, or the caller's word for it. The pattern is a copy.
+/// # Safety
+/// There are `size` bytes of host memory at `dest`, which nobody else uses meanwhile and the pattern is apart from.
+unsafe fn fill_host(dest: u64, size: u64, pattern: &[u8]) {
+    // SAFETY: the caller's promise.
     unsafe { host::fill(dest, size, pattern) };
 }
 
@@ -402,11 +387,9 @@ mod tests {
         for pattern in [&[5u8][..], &[1, 2], &[1, 2, 3], &[1, 2, 3, 4, 5, 6, 7]] {
             for count in [1usize, 2, 3, 1000, 300_000] {
                 let mut bytes = vec![0u8; pattern.len() * count + 1];
-                fill_host(
-                    bytes.as_mut_ptr().expose_provenance() as u64,
-                    (pattern.len() * count) as u64,
-                    pattern,
-                );
+                let address = bytes.as_mut_ptr().expose_provenance() as u64;
+                // SAFETY: there are more bytes than that.
+                unsafe { fill_host(address, (pattern.len() * count) as u64, pattern) };
                 assert!(bytes[..pattern.len() * count].chunks(pattern.len()).all(|chunk| chunk == pattern));
                 assert_eq!(bytes[pattern.len() * count], 0);
             }

@@ -19,6 +19,7 @@ mod pitched;
 mod plan;
 mod put;
 mod recorded;
+mod room;
 mod route;
 mod staged;
 mod threads;

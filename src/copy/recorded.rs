@@ -5,13 +5,17 @@ use super::end::End;
 use super::fill::{Runs, fill_on_host};
 use super::items::Job;
 use super::plan::Plan;
-use super::staged::room_for;
+use super::room;
 use crate::alloc;
 use crate::capture::{self, Graph, Work};
 use crate::device::Device;
 use crate::error::{Result, fail};
 use crate::handle::Entered;
 use smallvec::SmallVec;
+
+/// What is told when there is no host memory for what the runs read.
+const NO_ROOM: &str =
+    "that are in no block of this library; the capture goes on: have them in one, which the graph keeps";
 
 /// Those with whose contexts page-locked memory goes.
 type Owners = SmallVec<[&'static Device; 2]>;
@@ -60,7 +64,8 @@ struct Fill {
 impl Work for Fill {
     fn run(&self) -> Result<()> {
         require_present(&self.owners)?;
-        fill_on_host(self.dest, &self.runs, &self.spread, &self.pattern);
+        // SAFETY: as of a copy's destination; the pattern is this step's own.
+        unsafe { fill_on_host(self.dest, &self.runs, &self.spread, &self.pattern) };
         Ok(())
     }
 }
@@ -82,13 +87,15 @@ fn note_written(dest: &End, graph: &Graph) {
 pub fn copy(graph: &Entered<Graph>, job: &Job) -> Result<()> {
     let (mut plan, src, mut source) = (job.plan.clone(), &job.src, None);
     if job.passes && src.block.is_none() && !graph.writes_to(src.address, src.size) {
-        let bytes = lasting(host_bytes(src.address, src.size))?;
+        // SAFETY: host memory that the caller says has that many bytes.
+        let bytes = room::copy_of(unsafe { room::bytes_at(src.address, src.size) }, NO_ROOM)?;
         let at = bytes.as_ptr().expose_provenance() as u64;
         plan.src = plan.src.wrapping_sub(src.address).wrapping_add(at);
         source = Some(bytes);
     }
     let meets = job.meets && source.is_none();
-    let mut between = if meets && !plan.is_line() { Some(room_for(plan.size())?) } else { None };
+    let mut between =
+        if meets && !plan.is_line() { Some(room::of(plan.size(), room::BETWEEN)?) } else { None };
     let buffer = between.as_mut().map(|bytes| bytes.as_mut_ptr().expose_provenance() as u64);
     for end in job.ends() {
         keep(end, graph)?;
@@ -99,28 +106,9 @@ pub fn copy(graph: &Entered<Graph>, job: &Job) -> Result<()> {
     Ok(())
 }
 
-/// A copy for the graph's runs.
-fn lasting(bytes: &[u8]) -> Result<Vec<u8>> {
-    let mut copy = Vec::new();
-    if copy.try_reserve_exact(bytes.len()).is_err() {
-        fail!(
-            OutOfMemory,
-            "no host memory to record {} bytes that are in no block of this library; the capture goes on: have them in one, which the graph keeps",
-            bytes.len()
-        );
-    }
-    copy.extend_from_slice(bytes);
-    Ok(copy)
-}
-
-fn host_bytes<'a>(address: u64, size: u64) -> &'a [u8] {
-    // SAFETY: host memory that the caller says has that many bytes.
-    unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(address as usize), size as usize) }
-}
-
 /// Records a fill.
 pub fn fill(graph: &Entered<Graph>, dest: &End, runs: &Runs, pattern: &[u8]) -> Result<()> {
-    let pattern = lasting(pattern)?;
+    let pattern = room::copy_of(pattern, NO_ROOM)?;
     keep(dest, graph)?;
     let step = Fill {
         owners: owners_of(std::iter::once(dest)),

@@ -6,12 +6,12 @@ use super::lanes::{Behind, Lane};
 use super::pageable::{self, Done};
 use super::plan::{Plan, Which};
 use super::put::Put;
-use super::{by_cpu, host, kernel, make, prepare};
+use super::{by_cpu, host, kernel, make, prepare, room};
 use crate::alloc::{self, FreeOptions, Request};
 use crate::capture;
 use crate::device::Device;
 use crate::driver::FillValue;
-use crate::error::{Result, Status, fail};
+use crate::error::{Result, Status};
 use crate::handle::Entered;
 use crate::log::log;
 use crate::stream::Stream;
@@ -260,7 +260,7 @@ fn by_host_step(put: &Put<'_>, job: &Job, is_piped: bool, linear: u64, range: Ra
             Done::NoBuffers => {}
         }
     }
-    let mut buffer = room_for(size.min(PACKED))?;
+    let mut buffer = room::of(size.min(PACKED), room::BETWEEN)?;
     let address = buffer.as_mut_ptr().expose_provenance() as u64;
     let mut done = 0;
     while done < size {
@@ -289,14 +289,4 @@ fn by_host_step(put: &Put<'_>, job: &Job, is_piped: bool, linear: u64, range: Ra
         }
     }
     Ok(())
-}
-
-/// Ordinary memory for as long as a call takes.
-pub fn room_for(size: u64) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    if bytes.try_reserve_exact(size as usize).is_err() {
-        fail!(OutOfMemory, "no host memory for {size} bytes that a copy goes by; copy less at once");
-    }
-    bytes.resize(size as usize, 0);
-    Ok(bytes)
 }
