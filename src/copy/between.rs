@@ -1,8 +1,7 @@
 //! Large copies from one GPU to another where neither reaches the other's memory: through a ring of page-locked buffers, so that
 //! a chunk leaves the one while the one before it enters the other. The driver's own copy takes turns. The host waits for nothing.
 
-use super::lanes::{self, BETWEEN, BUFFER, Behind, Fence, Lane, Pending, Taken};
-use super::pageable::Done;
+use super::lanes::{self, BETWEEN, BUFFER, Behind, Done, Fence, Lane, Pending, Taken};
 use crate::device::Device;
 use crate::driver::{Driver, Failure, RawEvent};
 use crate::error::{Error, Result};
@@ -12,7 +11,6 @@ use crate::stream::{self, Stream};
 /// From this size on the driver's own copy is slower.
 pub const FROM: u64 = 8 << 20;
 
-const LARGEST_CHUNK: u64 = BUFFER;
 const SMALLEST_CHUNK: u64 = 1 << 20;
 /// A copy has at least so many chunks, unless they get too small.
 const CHUNKS: u64 = 8;
@@ -45,12 +43,6 @@ pub fn copy(
     bridge.finish(copied, behind)
 }
 
-/// The chunks of a copy of so many bytes.
-fn chunk_for(size: u64) -> u64 {
-    let chunk = (size / CHUNKS).max(1);
-    (1 << chunk.ilog2()).clamp(SMALLEST_CHUNK, LARGEST_CHUNK)
-}
-
 struct Bridge<'a> {
     driver: &'static Driver,
     stream: &'a Entered<Stream>,
@@ -81,7 +73,7 @@ struct Stop {
 
 impl Bridge<'_> {
     fn build(&mut self, size: u64) -> Result<()> {
-        let chunk = chunk_for(size);
+        let chunk = lanes::chunk(size / CHUNKS, SMALLEST_CHUNK);
         let each = BUFFER / chunk;
         for at in 0..size.div_ceil(chunk).min(each * self.taken.buffers.len() as u64) {
             let buffer = (at / each) as usize;
@@ -116,7 +108,7 @@ impl Bridge<'_> {
 
     /// Puts everything on the lanes. Gives the event behind all of it.
     fn cross(&mut self, size: u64) -> Result<Option<RawEvent>> {
-        let chunk = chunk_for(size);
+        let chunk = lanes::chunk(size / CHUNKS, SMALLEST_CHUNK);
         let mut last = None;
         for number in 0..size.div_ceil(chunk) {
             let at = (number % self.stops.len() as u64) as usize;

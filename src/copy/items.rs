@@ -115,6 +115,14 @@ impl Job {
         numbers.chain(source).any(|end| end.reach != Reach::Pageable)
     }
 
+    /// Whose the destination is, and whose the source, of a copy from GPU to GPU.
+    pub fn gpus(&self) -> Result<(&'static Device, &'static Device)> {
+        match (self.dest.gpu, self.src.gpu) {
+            (Some(to), Some(from)) => Ok((to, from)),
+            _ => fail!(Internal, "a copy between GPUs without two of them; please report it"),
+        }
+    }
+
     /// All memory that it uses.
     pub fn ends(&self) -> impl Iterator<Item = &End> {
         [&self.dest, &self.src].into_iter().chain(self.indices.iter().map(|(_, end)| end))

@@ -16,6 +16,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Bytes of each buffer. It takes the driver about a millisecond to make one.
 pub const BUFFER: u64 = 4 << 20;
 
+/// What goes over at once, of about so many bytes: whole ones fit into a buffer. Large ones are the faster, small ones let a short
+/// copy begin and end sooner.
+pub fn chunk(bytes: u64, smallest: u64) -> u64 {
+    (1 << bytes.max(1).ilog2()).clamp(smallest, BUFFER)
+}
+
+/// What became of a copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub enum Done {
+    Copied,
+    /// Nothing, since there are no buffers to be had: the driver is to copy.
+    NoBuffers,
+    /// Nothing, since the stream is captured by now: the copy is to be recorded, or refused.
+    Captured,
+}
+
 const TAG: &CStr = c"warpmem copy staging";
 
 /// The stream of a caller's that something was done for, and came after. What comes after the same one again has nothing new

@@ -40,7 +40,7 @@ use crate::handle::Entered;
 use crate::stream::Stream;
 use end::{End, Reach};
 use items::Job;
-use pageable::Done;
+use lanes::Done;
 use put::{Put, take_stream};
 use route::{Place, Route};
 
@@ -220,9 +220,7 @@ fn make(job: &Job, put: &Put<'_>, route: Route) -> Result<()> {
         }),
         How::ByHost { is_piped, by_way } => staged::by_host(put, job, is_piped, by_way),
         How::Across => {
-            let (Some(to), Some(from)) = (job.dest.gpu, job.src.gpu) else {
-                fail!(Internal, "a copy across GPUs without two of them")
-            };
+            let (to, from) = job.gpus()?;
             match between::copy((plan.dest, to), (plan.src, from), job.size(), put.stream)? {
                 Done::Copied => Ok(()),
                 Done::NoBuffers => copy_peer(put, job),
@@ -235,9 +233,7 @@ fn make(job: &Job, put: &Put<'_>, route: Route) -> Result<()> {
 
 /// From GPU to GPU; the driver stages it where there is no access.
 fn copy_peer(put: &Put<'_>, job: &Job) -> Result<()> {
-    let (Some(to), Some(from)) = (job.dest.gpu, job.src.gpu) else {
-        fail!(Internal, "a copy between GPUs without two of them")
-    };
+    let (to, from) = job.gpus()?;
     let driver = put.driver;
     let ends = ((job.plan.dest, to.context(driver)?), (job.plan.src, from.context(driver)?));
     // A capture that another thread begins on the stream meanwhile would be broken.
@@ -255,9 +251,7 @@ fn copy_peer(put: &Put<'_>, job: &Job) -> Result<()> {
 /// the capture alone.
 #[cold]
 fn record_peer_copy(put: &Put<'_>, job: &Job) -> Result<()> {
-    let (Some(to), Some(from)) = (job.dest.gpu, job.src.gpu) else {
-        fail!(Internal, "a copy between GPUs without two of them")
-    };
+    let (to, from) = job.gpus()?;
     for device in [to, from] {
         let _context = device.enter(put.driver)?;
         match put.driver.copy(job.plan.dest, job.plan.src, job.size() as usize, put.stream.native()) {

@@ -2,7 +2,7 @@
 //! piece by piece, and what a buffer holds goes over to the GPU, or comes from it, as soon as it is whole. The driver's own copy
 //! does the same with one thread. Only the calling thread calls the driver.
 
-use super::lanes::{self, BUFFER, Behind, Fence, Lane, PAGEABLE, Pending, Taken};
+use super::lanes::{self, BUFFER, Behind, Done, Fence, Lane, PAGEABLE, Pending, Taken};
 use super::threads::{self, Job};
 use crate::device::Device;
 use crate::driver::{Driver, Failure, RawEvent};
@@ -16,8 +16,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// From this size on the driver's own copy is slower.
 pub const FROM: u64 = 1 << 20;
 
-/// What goes over at once. Large ones are the faster, small ones let a short copy begin and end sooner.
-const LARGEST_CHUNK: u64 = BUFFER;
 const SMALLEST_CHUNK: u64 = 512 << 10;
 /// A copy has at least so many chunks, and room for so many of them, unless they get too small.
 const CHUNKS: u64 = 8;
@@ -37,17 +35,6 @@ pub struct Gpu<'a> {
     pub driver: &'static Driver,
     pub device: &'static Device,
     pub stream: &'a Entered<Stream>,
-}
-
-/// What became of a copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use]
-pub enum Done {
-    Copied,
-    /// Nothing, since there are no buffers to be had: the driver is to copy.
-    NoBuffers,
-    /// Nothing, since the stream is captured by now: the copy is to be recorded, or refused.
-    Captured,
 }
 
 /// Copies `size` bytes to the GPU's memory at `dest`. `fill` is called with ranges of the copy's bytes, each byte being in one of
@@ -91,8 +78,7 @@ struct Division {
 impl Division {
     /// For so many bytes of buffers.
     fn new(size: u64, room: u64) -> Division {
-        let chunk = (size / CHUNKS).min(room / ROOM).max(1);
-        let chunk = (1 << chunk.ilog2()).clamp(SMALLEST_CHUNK, LARGEST_CHUNK);
+        let chunk = lanes::chunk((size / CHUNKS).min(room / ROOM), SMALLEST_CHUNK);
         Division { size, chunk, pieces: PIECES }
     }
 
@@ -396,7 +382,7 @@ mod tests {
         assert_eq!(chunk_of(1 << 20, 1), SMALLEST_CHUNK);
         assert_eq!(chunk_of(8 << 20, 2), 1 << 20);
         assert_eq!(chunk_of(16 << 20, 4), 2 << 20);
-        assert_eq!(chunk_of(2 << 30, 8), LARGEST_CHUNK);
+        assert_eq!(chunk_of(2 << 30, 8), BUFFER);
         assert_eq!(chunk_of(2 << 30, 2), 1 << 20);
     }
 }

@@ -2,8 +2,8 @@
 //! for that is given back behind the last work that uses it.
 
 use super::items::Job;
-use super::lanes::{Behind, Lane};
-use super::pageable::{self, Done};
+use super::lanes::{Behind, Done, Lane};
+use super::pageable;
 use super::plan::{Plan, Which};
 use super::put::Put;
 use super::{by_cpu, host, kernel, make, prepare, room};
