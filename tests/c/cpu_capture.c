@@ -17,18 +17,6 @@ static int has_gpu(void)
     return count != 0;
 }
 
-static void start(void)
-{
-    CHECK_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
-}
-
-static void finish(void)
-{
-    CHECK_EQ_U64(live_on_cpu(), 0);
-    CHECK_EQ_I64(state(), WARP_CAPTURE_STATE_NONE);
-    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
-}
-
 TEST(fills_and_copies_happen_in_each_run_and_not_before)
 {
     unsigned char *a, *b;

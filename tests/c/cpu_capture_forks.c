@@ -13,35 +13,6 @@
 
 #define SIZE ((uint64_t)1 << 12)
 
-static void start(void)
-{
-    CHECK_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
-}
-
-static void finish(void)
-{
-    CHECK_EQ_U64(live_on_cpu(), 0);
-    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
-}
-
-static int released;
-
-static void release_one(void *user)
-{
-    (void)user;
-    __atomic_add_fetch(&released, 1, __ATOMIC_SEQ_CST);
-}
-
-static void call_on_cpu(warp_host_function function, void *user)
-{
-    CHECK_STATUS(warp_stream_host_call(cpu_stream(), function, user, release_one), WARP_SUCCESS);
-}
-
-static int released_now(void)
-{
-    return __atomic_load_n(&released, __ATOMIC_SEQ_CST);
-}
-
 struct of_parent {
     warp_graph *graph, *inner;
     unsigned char *used, *made, *plain, *recorded;
@@ -138,7 +109,7 @@ PROCESS_TEST(a_child_goes_on_with_graphs_and_captures)
 {
     struct of_parent of;
     start();
-    released = 0;
+    release_count = 0;
     set_up(&of);
     in_child(use_graphs_in_the_child, &of, 60);
     tear_down(&of);
@@ -174,7 +145,7 @@ PROCESS_TEST(forks_among_threads_that_capture_leave_no_lock_behind)
     int i;
     setenv("WARPSIM_LOG", "0", 1);
     start();
-    released = 0;
+    release_count = 0;
     set_up(&of);
     for (i = 0; i < 3; ++i)
         REQUIRE(pthread_create(&threads[i], NULL, capture_all_the_time, of.graph) == 0);

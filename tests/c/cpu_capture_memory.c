@@ -98,17 +98,6 @@ static int was_freed(int at)
     return __atomic_load_n(&watched[at].freed, __ATOMIC_SEQ_CST);
 }
 
-static void start(void)
-{
-    CHECK_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
-}
-
-static void finish(void)
-{
-    CHECK_EQ_U64(live_on_cpu(), 0);
-    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
-}
-
 TEST(the_counts_count)
 {
     void *block;

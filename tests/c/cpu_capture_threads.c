@@ -10,35 +10,6 @@
 
 #define SIZE ((uint64_t)1 << 12)
 
-static void start(void)
-{
-    CHECK_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
-}
-
-static void finish(void)
-{
-    CHECK_EQ_U64(live_on_cpu(), 0);
-    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
-}
-
-static int released;
-
-static void release_one(void *user)
-{
-    (void)user;
-    __atomic_add_fetch(&released, 1, __ATOMIC_SEQ_CST);
-}
-
-static void call_on_cpu(warp_host_function function, void *user)
-{
-    CHECK_STATUS(warp_stream_host_call(cpu_stream(), function, user, release_one), WARP_SUCCESS);
-}
-
-static int released_now(void)
-{
-    return __atomic_load_n(&released, __ATOMIC_SEQ_CST);
-}
-
 /* Waits until a number that another thread changes is so. */
 static void await(const int *number, int value)
 {
@@ -92,7 +63,7 @@ TEST(eight_threads_capture_and_launch_each_its_own)
     warp_graph *graph;
     uintptr_t i;
     start();
-    released = 0;
+    release_count = 0;
     block = host_block(SIZE);
     memset(block, 0, SIZE);
     /* This one goes on meanwhile, and has nothing of theirs. */
@@ -139,7 +110,7 @@ TEST(runs_of_one_graph_never_overlap)
     warp_graph *graph;
     int i;
     start();
-    inside = overlaps = runs = released = 0;
+    inside = overlaps = runs = release_count = 0;
     begin();
     call_on_cpu(stay_a_while, NULL);
     graph = end();
@@ -160,7 +131,7 @@ TEST(nor_do_runs_of_graphs_that_have_it_as_a_part)
     warp_graph *graphs[3];
     int i;
     start();
-    inside = overlaps = runs = released = 0;
+    inside = overlaps = runs = release_count = 0;
     begin();
     call_on_cpu(stay_a_while, NULL);
     graphs[0] = end();
@@ -201,7 +172,7 @@ TEST(a_graph_is_released_while_threads_launch_it)
         warp_graph *graph;
         unsigned char *block = host_block(SIZE);
         int i, calls = 0;
-        released = 0;
+        release_count = 0;
         begin();
         fill(block, 3, SIZE);
         call_on_cpu(count_up, &calls);
@@ -342,7 +313,7 @@ TEST(a_function_in_a_run_keeps_no_other_call_waiting)
     pthread_t thread;
     start();
     memset(&middle, 0, sizeof middle);
-    released = 0;
+    release_count = 0;
     middle.used = host_block(SIZE);
     middle.named = host_block(SIZE);
     begin();
@@ -378,7 +349,7 @@ TEST(what_a_thread_captured_when_it_ended_is_given_up)
     start();
     for (round = 0; round < 5; ++round) {
         unsigned char *block = host_block(SIZE);
-        released = 0;
+        release_count = 0;
         memset(block, 0, SIZE);
         REQUIRE(pthread_create(&thread, NULL, capture_and_leave, block) == 0);
         pthread_join(thread, NULL);
@@ -428,7 +399,7 @@ TEST(a_shutdown_gives_captures_up)
     unsigned char *block, *outlives;
     int calls = 0;
     start();
-    released = 0;
+    release_count = 0;
     stage = 0;
     REQUIRE(pthread_create(&thread, NULL, capture_over_a_shutdown, NULL) == 0);
     await(&stage, 1);

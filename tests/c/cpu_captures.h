@@ -97,6 +97,37 @@ UNUSED void count_up(void *user)
     __atomic_add_fetch((int *)user, 1, __ATOMIC_SEQ_CST);
 }
 
+UNUSED void start(void)
+{
+    CHECK_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
+}
+
+UNUSED void finish(void)
+{
+    CHECK_EQ_U64(live_on_cpu(), 0);
+    CHECK_EQ_I64(state(), WARP_CAPTURE_STATE_NONE);
+    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+}
+
+/* Calls of the host that were released. */
+UNUSED int release_count;
+
+UNUSED void release_one(void *user)
+{
+    (void)user;
+    __atomic_add_fetch(&release_count, 1, __ATOMIC_SEQ_CST);
+}
+
+UNUSED int released_now(void)
+{
+    return __atomic_load_n(&release_count, __ATOMIC_SEQ_CST);
+}
+
+UNUSED void call_on_cpu(warp_host_function function, void *user)
+{
+    CHECK_STATUS(warp_stream_host_call(cpu_stream(), function, user, release_one), WARP_SUCCESS);
+}
+
 #define CHECK_SAYS(call, status, words)                            \
     do {                                                           \
         CHECK_STATUS(call, status);                                \

@@ -90,6 +90,38 @@ class PointerInfo(ctypes.Structure):
     ]
 
 
+class ArrayOptions(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("alignment", Size),
+        ("tag", ctypes.c_char_p),
+        ("stream", Pointer),
+        ("kind", ctypes.c_int32),
+        ("mempool", Pointer),
+        ("allocator", Pointer),
+    ]
+
+
+class ArrayInfo(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("data", Pointer),
+        ("device", Pointer),
+        ("count", Size),
+        ("size", Size),
+        ("capacity", Size),
+        ("dtype", Dtype),
+        ("rank", ctypes.c_int32),
+        ("kind", ctypes.c_int32),
+        ("rule", ctypes.c_int32),
+        ("is_contiguous", ctypes.c_uint8),
+        ("is_view", ctypes.c_uint8),
+        ("is_owned", ctypes.c_uint8),
+        ("has_deleter", ctypes.c_uint8),
+    ]
+
+
 class Statistics(ctypes.Structure):
     _fields_ = [
         ("struct_size", ctypes.c_size_t),

@@ -18,6 +18,7 @@ from binding import (
     SUCCESS,
     UNKNOWN,
     AllocOptions,
+    ArrayOptions,
     BoolOut,
     Dtype,
     Out,
@@ -49,18 +50,6 @@ class Mode(enum.IntEnum):
 
 
 ARRAY, INDEXED_ARRAY, POINTER, STRUCT = range(4)
-
-
-class ArrayOptions(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("strides", Pointer),
-        ("alignment", Size),
-        ("tag", ctypes.c_char_p),
-        ("stream", Pointer),
-        ("kind", ctypes.c_int32),
-        ("mempool", Pointer),
-    ]
 
 
 class AccessInfo(ctypes.Structure):

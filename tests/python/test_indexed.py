@@ -14,6 +14,7 @@ from binding import (
     INVALID_HANDLE,
     SUCCESS,
     UNKNOWN,
+    ArrayInfo,
     Dtype,
     Out,
     Pointer,
@@ -27,25 +28,6 @@ from binding import (
 )
 
 INT, FLOAT = 0, 2
-
-
-class ArrayInfo(ctypes.Structure):
-    _fields_ = [
-        ("struct_size", ctypes.c_size_t),
-        ("data", Pointer),
-        ("device", Pointer),
-        ("count", Size),
-        ("size", Size),
-        ("capacity", Size),
-        ("dtype", Dtype),
-        ("rank", ctypes.c_int32),
-        ("kind", ctypes.c_int32),
-        ("rule", ctypes.c_int32),
-        ("is_contiguous", ctypes.c_uint8),
-        ("is_view", ctypes.c_uint8),
-        ("is_owned", ctypes.c_uint8),
-        ("has_deleter", ctypes.c_uint8),
-    ]
 
 
 class IndexedInfo(ctypes.Structure):
