@@ -25,6 +25,7 @@ const BELOW_DRIVER: &[&str] = &["driver", "error", "config", "log"];
 /// The concepts, each behind those that it may name beside what all stand on: no two can need each other.
 const CONCEPTS: &[(&str, &[&str])] = &[
     ("ledger", &[]),
+    ("cache", &["ledger"]),
     ("kind", &["ledger"]),
     ("tag", &[]),
     ("device", &["driver"]),
@@ -33,7 +34,10 @@ const CONCEPTS: &[(&str, &[&str])] = &[
     ("peer", &["device", "driver", "pool", "stream"]),
     ("capture", &["device", "driver", "peer", "stream"]),
     ("allocator", &["device", "driver", "kind", "ledger", "stream", "tag"]),
-    ("alloc", &["allocator", "capture", "device", "driver", "kind", "ledger", "pool", "stream", "tag"]),
+    (
+        "alloc",
+        &["allocator", "cache", "capture", "device", "driver", "kind", "ledger", "pool", "stream", "tag"],
+    ),
     ("plug", &["alloc", "allocator", "device", "driver", "stream"]),
     ("event", &["capture", "device", "driver", "stream"]),
     ("copy", &["alloc", "capture", "device", "driver", "peer", "stream"]),
@@ -48,7 +52,8 @@ const CONCEPTS: &[(&str, &[&str])] = &[
 ];
 
 /// What every concept stands on.
-const GROUND: &[&str] = &["boundary", "config", "error", "fork", "handle", "log", "runtime", "thread"];
+const GROUND: &[&str] =
+    &["boundary", "config", "error", "fork", "handle", "log", "moment", "runtime", "thread"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

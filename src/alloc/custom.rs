@@ -128,7 +128,7 @@ pub fn allocate(order: Order<'_>, from: &Entered<Allocator>) -> Result<u64> {
 fn on_host(order: &Order<'_>, from: &Entered<Allocator>) -> Result<u64> {
     let recording = builtin::recording_on_cpu(order.size)?;
     if recording.is_none()
-        && let Some(served) = caching::allocate(&order, from, None)
+        && let Some(served) = caching::allocate(order, from, None)
     {
         return served;
     }

@@ -74,8 +74,8 @@ impl Lane {
             return None;
         }
         let front = match again {
-            // SAFETY: the thread's own, and let go of by its lane.
             Some(front) => {
+                // SAFETY: the thread's own, and let go of by its lane.
                 unsafe { front.renew(self) };
                 front
             }

@@ -1,1 +1,249 @@
+use super::heap::Heap;
+use super::*;
+use crate::ledger::Record;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+/// Addresses that no other test has.
+fn addresses(bytes: u64) -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1 << 44);
+    NEXT.fetch_add(bytes.next_multiple_of(2 << 20) + (2 << 20), Ordering::Relaxed)
+}
+
+fn chunk(size: u64, small: bool) -> Chunk {
+    let base = addresses(size);
+    Chunk { base, size, small, like: Record::new(base, size).with_kind(3) }
+}
+
+fn lane() -> &'static Lane {
+    let of = Of {
+        device: 1,
+        has_stream: false,
+        stream: AtomicU32::new(0),
+        allocator: 7,
+        most_at_hand: 64 << 20,
+        totals: Box::leak(Box::default()),
+    };
+    Lane::make(of)
+}
+
+/// A small generator: the tests are the same each time.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    /// Log-uniform.
+    fn size(&mut self, least_log2: u64, most_log2: u64) -> u64 {
+        let log2 = least_log2 + self.below(most_log2 - least_log2);
+        (1 << log2) + self.below(1 << log2)
+    }
+}
+
+fn serve(heap: &mut Heap, size: u64) -> &'static Block {
+    heap.take(size).unwrap_or_else(|| {
+        let (bytes, small) = chunk_for(size);
+        heap.add(chunk(bytes, small)).expect("a chunk is taken in");
+        heap.take(size).expect("a chunk that was made for it serves a request")
+    })
+}
+
+#[test]
+fn blocks_never_overlap_and_all_of_them_come_together_again() {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut heap = Heap::new();
+    let mut live: BTreeMap<u64, &'static Block> = BTreeMap::new();
+    for step in 0..60_000 {
+        if live.len() < 300 && random.below(100) < 55 {
+            let size = random.size(5, 25);
+            let block = serve(&mut heap, size);
+            assert!(
+                block.size() >= size && block.base().is_multiple_of(GRANULE),
+                "step {step}: {size} bytes"
+            );
+            let before = live.range(..=block.base()).next_back();
+            assert!(before.is_none_or(|(base, before)| base + before.size() <= block.base()), "step {step}");
+            let behind = live.range(block.base()..).next();
+            assert!(behind.is_none_or(|(base, _)| block.base() + block.size() <= *base), "step {step}");
+            let (found, like) = find(block.base() + random.below(block.size())).expect("it is found");
+            assert!(std::ptr::eq(found, block) && like.kind() == 3, "step {step}");
+            live.insert(block.base(), block);
+        } else if let Some((&base, _)) = live.iter().nth(random.below(live.len().max(1) as u64) as usize) {
+            let block = live.remove(&base).expect("it is live");
+            heap.put(block);
+        }
+        let used: u64 = live.values().map(|block| block.size()).sum();
+        assert_eq!(heap.reserved - heap.free, used, "step {step}");
+        assert!(heap.whole <= heap.free, "step {step}");
+    }
+    for block in live.into_values() {
+        heap.put(block);
+    }
+    assert_eq!((heap.free, heap.whole), (heap.reserved, heap.reserved));
+    let (chunks, reserved) = (heap.chunks(), heap.reserved);
+    let removed = heap.remove_whole(u64::MAX);
+    assert_eq!(removed.len(), chunks);
+    assert_eq!(removed.iter().map(|chunk| chunk.size).sum::<u64>(), reserved);
+    assert_eq!((heap.reserved, heap.free, heap.whole, heap.largest_free()), (0, 0, 0, 0));
+    assert!(removed.iter().all(|chunk| find(chunk.base).is_none()), "a chunk that is gone is not found");
+}
+
+#[test]
+fn a_chunk_whose_addresses_are_taken_is_refused() {
+    let mut heap = Heap::new();
+    let first = chunk(4 << 20, false);
+    assert_eq!(heap.add(first), Ok(()));
+    assert_eq!(heap.add(Chunk { base: first.base + (2 << 20), ..first }), Err(Refused::InUse));
+    assert_eq!((heap.reserved, heap.chunks()), (4 << 20, 1));
+    assert_eq!(heap.remove_whole(1).len(), 1);
+    assert_eq!(heap.add(Chunk { base: first.base + (2 << 20), ..first }), Ok(()));
+    heap.remove_whole(1);
+}
+
+#[test]
+fn what_is_given_back_is_what_is_just_enough() {
+    let mut heap = Heap::new();
+    for mebibytes in [2, 4, 8, 16] {
+        heap.add(chunk(mebibytes << 20, false)).expect("a chunk is taken in");
+    }
+    let sizes = |chunks: Vec<Chunk>| chunks.into_iter().map(|chunk| chunk.size >> 20).collect::<Vec<_>>();
+    assert_eq!(sizes(heap.remove_whole(5 << 20)), [8]);
+    assert_eq!(sizes(heap.remove_whole(19 << 20)), [16, 4]);
+    assert_eq!(sizes(heap.remove_whole(u64::MAX)), [2]);
+}
+
+#[test]
+fn a_very_large_chunk_is_cut_in_larger_steps() {
+    let mut heap = Heap::new();
+    let size = 64 << 30;
+    heap.add(chunk(size, false)).expect("a chunk is taken in");
+    let blocks: Vec<_> = (0..10).map(|_| heap.take(3 << 20).expect("there is enough")).collect();
+    for (at, block) in blocks.iter().enumerate() {
+        assert_eq!(
+            find(block.base() + (3 << 20) - 1).map(|(found, _)| found.base()),
+            Some(block.base()),
+            "{at}"
+        );
+    }
+    for block in blocks {
+        heap.put(block);
+    }
+    assert_eq!(heap.whole, size);
+    heap.remove_whole(1);
+}
+
+/// What a trace of requests reserves at the most, over what was live at the most: a random one of log-uniform sizes, with up to a
+/// thousand live blocks. The figure is what `sizes` and `heap` were chosen by.
+#[test]
+fn the_waste_of_a_random_trace() {
+    for seed in 1..=3 {
+        let mut random = Random(seed << 40 | 0x9e37_79b9);
+        let mut heap = Heap::new();
+        let mut live: Vec<(&'static Block, u64)> = Vec::new();
+        let (mut bytes, mut peak_live, mut peak_reserved) = (0, 0, 0);
+        for _ in 0..100_000 {
+            if live.is_empty() || live.len() < 1000 && random.below(2) == 0 {
+                let size = random.size(8, 26);
+                let block = serve(&mut heap, size);
+                live.push((block, size));
+                bytes += size;
+                peak_live = peak_live.max(bytes);
+                peak_reserved = peak_reserved.max(heap.reserved);
+            } else {
+                let (block, size) = live.swap_remove(random.below(live.len() as u64) as usize);
+                bytes -= size;
+                heap.put(block);
+            }
+        }
+        let ratio = peak_reserved as f64 / peak_live as f64;
+        assert!(ratio < 1.35, "seed {seed}: {ratio:.3} times as much was reserved as was live");
+        live.into_iter().for_each(|(block, _)| _ = heap.put(block));
+        heap.remove_whole(u64::MAX);
+    }
+}
+
+#[test]
+fn a_front_gives_a_block_once() {
+    let lane = lane();
+    lane.lock().add(chunk(2 << 20, true)).expect("a chunk is taken in");
+    let front = lane.front(None).expect("the lane is open");
+    assert!(front.take(1000, 0).is_none(), "nothing is at hand yet");
+    let block = lane.lock().take(1000).expect("the heap has one");
+    block.hand_out(1000, 5);
+    assert_eq!(block.out(block.base()), Some((1000, 5)));
+    let mut told = 0;
+    assert_eq!(front.give(block, |asked| told = asked), Given::Done);
+    assert_eq!(told, 1000);
+    assert_eq!(front.give(block, |_| panic!("it was given")), Given::NotOut);
+    assert_eq!(block.out(block.base()), None);
+    let again = front.take(900, 0).expect("it is at hand");
+    assert!(std::ptr::eq(again, block));
+    assert_eq!(front.give(block, |_| ()), Given::Done);
+    assert!(lane.lock().gather(Some(front)));
+    assert!(!lane.lock().gather(Some(front)), "there is nothing any more");
+    assert_eq!(lane.lock().heap().whole, 2 << 20);
+    lane.lock().close();
+    assert!(front.take(900, 0).is_none() && lane.front(None).is_none());
+    lane.lock().remove_whole(1);
+}
+
+/// Threads that take and give while another one takes everything from their hands: each block has one owner at any time.
+#[test]
+fn what_is_gathered_is_nobodys_meanwhile() {
+    const THREADS: u64 = 4;
+    let rounds = if cfg!(miri) { 100 } else { 20_000 };
+    let lane = lane();
+    for _ in 0..64 {
+        lane.lock().add(chunk(2 << 20, true)).expect("a chunk is taken in");
+    }
+    std::thread::scope(|scope| {
+        for thread in 1..=THREADS {
+            scope.spawn(move || {
+                let front = lane.front(None).expect("the lane is open");
+                let mut random = Random(thread);
+                let mut mine = Vec::new();
+                for round in 0..rounds {
+                    let size = 512 << random.below(6);
+                    let block = front.take(size, thread as u32).or_else(|| {
+                        let block = lane.lock().take(size)?;
+                        block.hand_out(size, thread as u32);
+                        Some(block)
+                    });
+                    mine.extend(block);
+                    if mine.len() > 20 || round % 3 == 0 && !mine.is_empty() {
+                        let block: &Block = mine.swap_remove(random.below(mine.len() as u64) as usize);
+                        let (_, tag) = block.out(block.base()).expect("nobody else gives it back");
+                        assert_eq!(u64::from(tag), thread, "a block has two owners");
+                        if front.give(block, |_| ()) == Given::NoRoom {
+                            assert!(block.turn(State::Out, State::AtHand));
+                            lane.lock().put(block);
+                        }
+                    }
+                }
+                for block in mine {
+                    assert!(block.turn(State::Out, State::AtHand));
+                    lane.lock().put(block);
+                }
+            });
+        }
+        scope.spawn(move || {
+            for _ in 0..200 {
+                lane.lock().gather(None);
+                std::thread::yield_now();
+            }
+        });
+    });
+    let mut inner = lane.lock();
+    inner.gather(None);
+    assert_eq!(inner.heap().whole, inner.heap().reserved);
+    inner.remove_whole(u64::MAX);
+}

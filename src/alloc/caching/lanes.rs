@@ -233,28 +233,30 @@ impl Caching {
 
     /// At the end, when no block of it is out: everything goes back, whatever its streams do, and they are let go of.
     pub fn let_go_of_all(&self) {
+        let is_ordered = self.upstream.traits().ordered;
         let lanes: Vec<_> = self.lanes.lock().0.drain().map(|(_, lane)| lane).collect();
         for lane in lanes {
-            let work = self.work_of(lane);
-            let stream = match &work {
-                Work::Goes(stream) => Some(stream),
-                Work::Done => None,
-                Work::Unknown => None,
+            let chunks = {
+                let mut inner = lane.lock();
+                inner.close();
+                inner.let_go();
+                inner.remove_whole(u64::MAX)
             };
-            let is_ordered = self.upstream.traits().ordered;
-            let mut inner = lane.lock();
-            inner.close();
-            let chunks = inner.remove_whole(u64::MAX);
-            inner.let_go();
-            drop(inner);
-            if !chunks.is_empty() && !(stream.is_some() && is_ordered) && !matches!(work, Work::Done) {
-                wait_for(lane);
-            }
+            let stream = match self.work_of(lane) {
+                Work::Goes(stream) if is_ordered => Some(stream),
+                Work::Done => None,
+                Work::Goes(_) | Work::Unknown => {
+                    if !chunks.is_empty() {
+                        wait_for(lane);
+                    }
+                    None
+                }
+            };
             for chunk in chunks {
-                self.give_back(lane, chunk, stream.filter(|_| is_ordered));
+                self.give_back(lane, chunk, stream.as_ref());
             }
-            drop(work);
-            if device::at(lane.of().device).is_some_and(Device::is_cuda) {
+            drop(stream);
+            if lane.of().has_stream {
                 // SAFETY: the lane had the hold, and is no lane any more.
                 unsafe { stream::release_hold(lane.of().stream.load(Ordering::Acquire)) };
             }
