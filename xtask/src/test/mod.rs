@@ -1,6 +1,7 @@
 //! `cargo xtask test`: every test that there is, cheap ones first, and one line that sums them up.
 
 mod consumers;
+mod instructions;
 mod native;
 mod rust;
 
@@ -60,6 +61,11 @@ const STEPS: &[Step] = &[
     Step { name: "dist", about: "outside projects that use the release archive", run: consumers::archive },
     Step { name: "demo", about: "the tour runs on what is here", run: demo },
     Step { name: "kit", about: "what goes to GPU machines, benchmarks too, builds and is small", run: kit },
+    Step {
+        name: "instructions",
+        about: "the calls that are made most often take few instructions",
+        run: instructions::count,
+    },
     Step { name: "valgrind", about: "the C and C++ tests once more, under valgrind", run: native::valgrind },
     Step { name: "sanitize", about: "the same with the compiler's sanitizers", run: native::sanitize },
     Step { name: "abidiff", about: "the binary interface against that of the last release", run: abidiff },
