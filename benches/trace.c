@@ -1,0 +1,108 @@
+/*
+ * A recorded trace of allocations, replayed identically through every contestant on one stream: what an operation costs when the
+ * contestant starts from nothing (cold) and when it has served the same trace before (warm, everything freed in between), and
+ * how much of the GPU's memory it took at most, as a multiple of what was live at most.
+ *
+ *     trace [options of contest.h] [LOG ...]
+ *     trace --make SEED LOG
+ *
+ * A log is what warp_allocator_create_logging() writes; `--make` writes one by chance (recording.h says how). Without logs those
+ * of the seeds 1, 2 and 3 are made and replayed. The rounds are shared out among the logs.
+ */
+#define _GNU_SOURCE
+#include "contest.h"
+#include "recording.h"
+
+#include <unistd.h>
+
+static double replay(const entrant *who, const recording *log, void **blocks)
+{
+    const contestant *is = who->is;
+    double begin = now();
+    for (size_t i = 0; i < log->count; i++) {
+        const step *at = &log->steps[i];
+        if (at->is_free) {
+            is->release(blocks[at->slot], at->size, who->stream);
+            blocks[at->slot] = NULL;
+        } else {
+            blocks[at->slot] = allocate_or_exit(who, at->size);
+        }
+    }
+    double took = now() - begin;
+    /* What the log leaves live; sizes are those of the last allocation in the slot. */
+    for (size_t i = log->count; i-- > 0;) {
+        const step *at = &log->steps[i];
+        if (!at->is_free && blocks[at->slot] != NULL) {
+            is->release(blocks[at->slot], at->size, who->stream);
+            blocks[at->slot] = NULL;
+        }
+    }
+    GOOD(cu.stream_sync(who->native));
+    return took / (double)log->count;
+}
+
+static recording recorded(int index)
+{
+    char path[] = "/tmp/warpmem-trace-XXXXXX";
+    if (asked.file_count > 0)
+        return read_recording(asked.files[index]);
+    int file = mkstemp(path);
+    if (file < 0 || close(file) != 0 || make_recording((uint64_t)index + 1, path) != 0) {
+        fprintf(stderr, "%s cannot be written\n", path);
+        exit(1);
+    }
+    recording made = read_recording(path);
+    unlink(path);
+    return made;
+}
+
+int main(int count, char **words)
+{
+    if (count == 4 && strcmp(words[1], "--make") == 0)
+        return make_recording(strtoull(words[2], NULL, 0), words[3]);
+    read_options(count, words, 21, 1);
+    if (!start_contest(0, 0))
+        return 0;
+    int logs = asked.file_count > 0 ? asked.file_count : 3;
+    if (asked.smoke)
+        logs = 1;
+    int each = (asked.rounds + logs - 1) / logs, rounds = each * logs;
+    if (asked.smoke)
+        each = rounds = 1;
+    enum { COLD, WARM, PEAK, KINDS };
+    double *values = calloc((size_t)(field_count * rounds * KINDS) + 1, sizeof *values);
+    for (int l = 0; l < logs; l++) {
+        recording log = recorded(l);
+        if (asked.smoke && log.count > 3000)
+            log.count = 3000;
+        void **blocks = calloc((size_t)log.slots + 1, sizeof *blocks);
+        for (int round = 0; round < each; round++)
+            for (int k = 0; k < field_count; k++) {
+                int i = (round + k) % field_count;
+                const entrant *who = &field[i];
+                double *to = values + i * rounds * KINDS + l * each + round;
+                if (who->is->reset)
+                    who->is->reset();
+                to[COLD * rounds] = replay(who, &log, blocks);
+                to[WARM * rounds] = replay(who, &log, blocks);
+                if (who->is->peak_reserved)
+                    to[PEAK * rounds] = (double)who->is->peak_reserved() / (double)log.peak_live;
+                /* It must not hold what others are then said to hold, or lack it. */
+                if (who->is->reset)
+                    who->is->reset();
+            }
+        free(blocks);
+        free(log.steps);
+    }
+    for (int i = 0; i < field_count; i++) {
+        const double *of = values + i * rounds * KINDS;
+        const char *library = field[i].is->library;
+        report("trace", library, "cold", "ns/operation", of + COLD * rounds, rounds);
+        report("trace", library, "warm", "ns/operation", of + WARM * rounds, rounds);
+        if (field[i].is->peak_reserved)
+            report("trace", library, "peak reserved / peak live", "times", of + PEAK * rounds, rounds);
+    }
+    free(values);
+    end_contest();
+    return 0;
+}
