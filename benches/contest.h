@@ -10,6 +10,7 @@
  *     --rounds N         rounds, in place of the program's own number
  *     --milliseconds N   the time of a turn, in place of the program's own
  *     --only NAME        contestants whose name contains NAME; may be repeated
+ *     --seconds N        no further round after so many seconds, in programs of long rounds; results tell of the rounds made
  *     --smoke            two rounds of one repetition or so: does it run at all
  */
 #ifndef WARPMEM_BENCHES_CONTEST_H
@@ -68,6 +69,7 @@ MAYBE_UNUSED static void set_threshold(uint64_t bytes) { GOOD(cu.pool_set(cu.poo
 static struct {
     int rounds;
     double turn_ns;
+    double end;
     int smoke;
     const char *only[8];
     int only_count;
@@ -79,6 +81,7 @@ MAYBE_UNUSED static void read_options(int count, char **words, int rounds, doubl
 {
     asked.rounds = rounds;
     asked.turn_ns = turn_ns;
+    asked.end = 1e300;
     for (int i = 1; i < count; i++) {
         const char *value = i + 1 < count ? words[i + 1] : "";
         if (strcmp(words[i], "--smoke") == 0) {
@@ -89,6 +92,8 @@ MAYBE_UNUSED static void read_options(int count, char **words, int rounds, doubl
             asked.rounds = atoi(value), i++;
         } else if (strcmp(words[i], "--milliseconds") == 0 && atof(value) > 0) {
             asked.turn_ns = atof(value) * 1e6, i++;
+        } else if (strcmp(words[i], "--seconds") == 0 && atof(value) > 0) {
+            asked.end = now() + atof(value) * 1e9, i++;
         } else if (strcmp(words[i], "--only") == 0 && asked.only_count < 8) {
             asked.only[asked.only_count++] = value, i++;
         } else if (words[i][0] != '-' && asked.file_count < 8) {

@@ -7,7 +7,7 @@
  *     trace --make SEED LOG
  *
  * A log is what warp_allocator_create_logging() writes; `--make` writes one by chance (recording.h says how). Without logs those
- * of the seeds 1, 2 and 3 are made and replayed. The rounds are shared out among the logs.
+ * of the seeds 1, 2 and 3 are made and replayed. The logs take turns from round to round.
  */
 #define _GNU_SOURCE
 #include "contest.h"
@@ -66,42 +66,45 @@ int main(int count, char **words)
     int logs = asked.file_count > 0 ? asked.file_count : 3;
     if (asked.smoke)
         logs = 1;
-    int each = (asked.rounds + logs - 1) / logs, rounds = each * logs;
-    if (asked.smoke)
-        each = rounds = 1;
+    int each = asked.smoke ? 1 : (asked.rounds + logs - 1) / logs, rounds = each * logs, made = 0;
     enum { COLD, WARM, PEAK, KINDS };
     double *values = calloc((size_t)(field_count * rounds * KINDS) + 1, sizeof *values);
+    recording all[8];
     for (int l = 0; l < logs; l++) {
-        recording log = recorded(l);
-        if (asked.smoke && log.count > 3000)
-            log.count = 3000;
-        void **blocks = calloc((size_t)log.slots + 1, sizeof *blocks);
-        for (int round = 0; round < each; round++)
-            for (int k = 0; k < field_count; k++) {
-                int i = (round + k) % field_count;
-                const entrant *who = &field[i];
-                double *to = values + i * rounds * KINDS + l * each + round;
-                if (who->is->reset)
-                    who->is->reset();
-                to[COLD * rounds] = replay(who, &log, blocks);
-                to[WARM * rounds] = replay(who, &log, blocks);
-                if (who->is->peak_reserved)
-                    to[PEAK * rounds] = (double)who->is->peak_reserved() / (double)log.peak_live;
-                /* It must not hold what others are then said to hold, or lack it. */
-                if (who->is->reset)
-                    who->is->reset();
-            }
+        all[l] = recorded(l);
+        if (asked.smoke && all[l].count > 3000)
+            all[l].count = 3000;
+    }
+    for (int i = 0; i < field_count; i++)
+        if (field[i].is->reset)
+            field[i].is->reset();
+    for (; made < rounds && (made == 0 || now() < asked.end); made++) {
+        const recording *log = &all[made % logs];
+        void **blocks = calloc((size_t)log->slots + 1, sizeof *blocks);
+        for (int k = 0; k < field_count; k++) {
+            int i = (made + k) % field_count;
+            const entrant *who = &field[i];
+            double *to = values + i * rounds * KINDS + made;
+            to[COLD * rounds] = replay(who, log, blocks);
+            to[WARM * rounds] = replay(who, log, blocks);
+            if (who->is->peak_reserved)
+                to[PEAK * rounds] = (double)who->is->peak_reserved() / (double)log->peak_live;
+            /* It starts from nothing next time; nor must it hold what others are then said to hold, or lack it. */
+            if (who->is->reset)
+                who->is->reset();
+        }
         free(blocks);
-        free(log.steps);
     }
     for (int i = 0; i < field_count; i++) {
         const double *of = values + i * rounds * KINDS;
         const char *library = field[i].is->library;
-        report("trace", library, "cold", "ns/operation", of + COLD * rounds, rounds);
-        report("trace", library, "warm", "ns/operation", of + WARM * rounds, rounds);
+        report("trace", library, "cold", "ns/operation", of + COLD * rounds, made);
+        report("trace", library, "warm", "ns/operation", of + WARM * rounds, made);
         if (field[i].is->peak_reserved)
-            report("trace", library, "peak reserved / peak live", "times", of + PEAK * rounds, rounds);
+            report("trace", library, "peak reserved / peak live", "times", of + PEAK * rounds, made);
     }
+    for (int l = 0; l < logs; l++)
+        free(all[l].steps);
     free(values);
     end_contest();
     return 0;

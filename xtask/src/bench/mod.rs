@@ -166,6 +166,7 @@ fn peers(folder: &Path, results: &mut Results) -> String {
     let built = Run::new("bash")
         .arg(root().join("benches/peers/build.sh"))
         .arg(folder.join("peers"))
+        .arg(folder.join("bench/pairs"))
         .limit(200)
         .finish(false);
     let output = built.map(|finished| finished.output).unwrap_or_default();
@@ -256,7 +257,7 @@ mod tests {
     fn a_line_of_the_plan_has_arguments_for_each_surroundings() {
         let plan = plan();
         let copies = plan.iter().find(|planned| planned.name == "copies").expect("it is in the plan");
-        assert_eq!(copies.arguments(Surroundings::Gpu), Some(vec!["512", "5"]));
+        assert_eq!(copies.arguments(Surroundings::Gpu), Some(vec!["256", "5"]));
         assert_eq!(copies.arguments(Surroundings::Trial), Some(vec!["4", "1"]));
         let ledger = plan.iter().find(|planned| planned.name == "ledger").expect("it is in the plan");
         assert_eq!(ledger.arguments(Surroundings::Simulator), None);
