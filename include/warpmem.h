@@ -2268,6 +2268,125 @@ warp_status warp_allocator_create_advise(warp_allocator *upstream,
                                          warp_allocator **out);
 
 /* ================================================================================================
+ * Caching
+ *
+ * An allocator that keeps what is freed for the next who asks: a block that was freed on a stream is at once good for that stream, on
+ * any thread, and nothing is asked of the driver. It stands on any allocator, which it gets memory from in chunks of 2 MiB and more;
+ * chunks are cut into blocks and joined again, small blocks and large ones in chunks of their own.
+ *
+ * What belongs to one stream goes to another one only when the work of the first is done. Each thread has some blocks at hand (up to
+ * 64 MiB and one block a stream), which it takes and gives without a lock; other threads of the stream get them when there is nothing
+ * else. The memory of a stream that was released serves the next stream when its work is done.
+ *
+ * A block is as large as what was asked for, up to the next of 16 steps between two powers of two: 3 percent more on average. The
+ * ledger, statistics and access checks know blocks by what was asked for. Memory that is kept counts as reserved, not as live.
+ *
+ * While a stream is captured its allocations pass the cache by: they become nodes of the graph, if what is below serves captures.
+ * Passed by as well: alignments above 256 bytes, streams that are special or untracked.
+ *
+ * When memory runs out, here or below, chunks that nobody uses go back before the request is asked once more. They go back too with
+ * warp_allocator_trim(), above `keep`, and before an allocator would have more memory than ever before.
+ *
+ * Unless it is said otherwise: WARP_ERROR_INVALID_HANDLE for an allocator that is none or was released, WARP_ERROR_FORKED in a child
+ * of a fork for what its parent made. Any thread.
+ * ================================================================================================ */
+
+/** How a caching allocator is to be. All zero but struct_size is the default. */
+typedef struct warp_caching_options {
+    /** sizeof(warp_caching_options), set by the caller. */
+    size_t struct_size;
+    /**
+     * As many bytes as it may have from below, of all devices together; 0 for any number. What would exceed it is
+     * WARP_ERROR_OUT_OF_MEMORY.
+     */
+    uint64_t limit;
+    /**
+     * As many unused bytes as it keeps in chunks that nobody uses, and as each thread has at hand; more goes back when a chunk comes
+     * free. 0 for any number.
+     */
+    uint64_t keep;
+    /** A name for messages and lists; copied. NULL for none. */
+    const char *name;
+} warp_caching_options;
+
+/** What a caching allocator has. */
+typedef struct warp_caching_info {
+    /** sizeof(warp_caching_info), set by the caller. */
+    size_t struct_size;
+    /** Bytes that it has from below. */
+    uint64_t reserved_bytes;
+    /** The most that it ever had, of all devices together. */
+    uint64_t peak_reserved_bytes;
+    /** Bytes of live blocks, as they were asked for. */
+    uint64_t live_bytes;
+    /** Live blocks. */
+    uint64_t live_blocks;
+    /** Bytes of live blocks, as they are cut. */
+    uint64_t used_bytes;
+    /**
+     * Unused bytes. Of them, those in a single piece are largest_free_bytes at the most: what fraction the rest is tells how far the
+     * memory is broken up.
+     */
+    uint64_t free_bytes;
+    /** Of free_bytes, those that threads have at hand. */
+    uint64_t at_hand_bytes;
+    /** The largest block that could be served without more memory, leaving aside what is at hand. */
+    uint64_t largest_free_bytes;
+    /** Pieces of memory that it has from below. */
+    uint64_t chunks;
+    /** Blocks that were served by what a thread had at hand. */
+    uint64_t served_at_hand;
+    /** Blocks that were cut from chunks. */
+    uint64_t served_by_cutting;
+    /** How often more memory was asked for. */
+    uint64_t growths;
+} warp_caching_info;
+
+/**
+ * Makes an allocator that keeps what another one makes.
+ *
+ * @param upstream  the allocator below, which it keeps alive: a built-in one, of callbacks, or an adaptor, for GPUs or for the CPU.
+ * @param options  how it is to be; NULL for the defaults.
+ * @param out  the allocator, with one reference, to be given back with warp_allocator_release(). Blocks of it may outlive the handle.
+ * @return as warp_allocator_create_limit().
+ */
+warp_status warp_allocator_create_caching(warp_allocator *upstream,
+                                          const warp_caching_options *options,
+                                          warp_allocator **out);
+
+/**
+ * Gives the caching allocator that the library has for a kind of memory, with the default options. It serves all devices.
+ *
+ * @param kind  0 for GPUs: it keeps plain device memory, and serves captures from the memory pool of the device where there is one.
+ *     WARP_MEMORY_CUDA_DEVICE, _CUDA_MEMPOOL, _CUDA_MANAGED for that memory alone; WARP_MEMORY_PINNED and _HOST for the CPU, to be
+ *     named in the options of an allocation there.
+ * @param out  the allocator, the same each time until the last warp_shutdown(). It is not to be released.
+ * @return WARP_ERROR_INVALID_ARGUMENT for an unknown kind.
+ */
+warp_status warp_allocator_get_caching(warp_memory_kind kind, warp_allocator **out);
+
+/**
+ * Has the library's caching allocator for GPUs serve all default requests of every GPU there is and will be, as
+ * warp_allocator_set_for_all() does; or the built-in ones again.
+ *
+ * @param enabled  nonzero to cache.
+ * @return WARP_ERROR_NO_SUCH_DEVICE to cache without a GPU.
+ */
+warp_status warp_allocator_set_caching_for_all(uint8_t enabled);
+
+/**
+ * Measures what a caching allocator has: walks its lists and the ledger.
+ *
+ * @param allocator  a caching allocator.
+ * @param device  of which device; NULL for all together. Growths, cuts and the peak are of all in any case.
+ * @param out  filled as far as its struct_size goes.
+ * @return WARP_ERROR_INVALID_ARGUMENT for another sort of allocator.
+ */
+warp_status warp_allocator_caching_measure(const warp_allocator *allocator,
+                                           warp_device *device,
+                                           warp_caching_info *out);
+
+/* ================================================================================================
  * Peer access
  *
  * Whether kernels of one GPU may touch plain device memory (WARP_MEMORY_CUDA_DEVICE) of another. Memory of pools has its own

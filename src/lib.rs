@@ -9,6 +9,7 @@
 //! - `array`: items of a type in memory that views share. `copy`: filling and copying any ranges of bytes.
 //! - `allocator`: allocators as objects, ours, other code's, and those that stand on others.
 //! - `alloc`: raw memory, who serves it and how it is given back. `ledger`: every live block by its address.
+//! - `cache`: memory that is kept for the next who wants some.
 //! - `plug`: serving frameworks that call plain functions.
 //! - `managed`: managed memory on the move, and hints for it. `ipc`: memory for other processes.
 //! - `pool`: memory pools, and which one a device allocates from.
@@ -22,7 +23,7 @@
 //! - `kind`: kinds of memory and the rules for them. `tag`: names of what is allocated.
 //!
 //! What all of them stand on: `runtime` the life of the library in a process, `handle` what callers name objects
-//! by, `thread` what each thread keeps for it, `fork` what a forked child needs, `boundary` the way out to
+//! by, `thread` what each thread keeps for it, `moment` when what it remembers is out of date, `fork` what a forked child needs, `boundary` the way out to
 //! callbacks, `log` their messages, `config` the environment, `error` what can go wrong.
 
 mod access;
@@ -30,6 +31,7 @@ mod alloc;
 mod allocator;
 mod array;
 mod boundary;
+mod cache;
 mod capture;
 mod config;
 mod copy;
@@ -47,6 +49,7 @@ mod kind;
 pub mod ledger;
 mod log;
 mod managed;
+mod moment;
 mod peer;
 mod plug;
 mod pool;

@@ -33,6 +33,10 @@ pub struct Record {
     callbacks: AtomicU32,
     /// Whether the thread, in the middle of one, waits for other threads to leave theirs.
     awaits_callbacks: AtomicBool,
+    /// How often something changed for the thread alone, and for those that had the record before.
+    changes: AtomicU64,
+    /// What a room above keeps for the thread; never taken back.
+    attached: AtomicPtr<()>,
     counts: [Count; COUNTS],
     spares: [Spare; SPARES],
     next: AtomicPtr<Record>,
@@ -71,6 +75,24 @@ impl Record {
     pub fn await_callbacks(&'static self) -> Awaiting {
         self.awaits_callbacks.store(true, Ordering::SeqCst);
         Awaiting(self)
+    }
+
+    /// How often something changed for the thread alone.
+    #[inline(always)]
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
+    /// To be called by the thread itself.
+    pub fn change(&self) {
+        self.changes.store(self.changes.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// What one room above keeps for the thread, and for the next one that has the record; NULL at first. Read and written by
+    /// the thread itself only.
+    #[inline(always)]
+    pub fn attached(&self) -> &AtomicPtr<()> {
+        &self.attached
     }
 
     /// Whether the thread is inside of as many objects as it can be.
@@ -237,6 +259,7 @@ fn claim() -> &'static Record {
         .or_else(take_over)
         .unwrap_or_else(make);
     record.tenants.fetch_add(1, Ordering::AcqRel);
+    record.change();
     record.at_end.store(0, Ordering::Relaxed);
     record.ending.store(if ENDING.get() { kernel_number() } else { 0 }, Ordering::Release);
     MINE.set(Some(record));
@@ -277,6 +300,8 @@ fn make() -> &'static Record {
         taken: AtomicU64::new(0),
         callbacks: AtomicU32::new(0),
         awaits_callbacks: AtomicBool::new(false),
+        changes: AtomicU64::new(0),
+        attached: AtomicPtr::new(std::ptr::null_mut()),
         counts: Default::default(),
         spares: Default::default(),
         taken_by_thread: AtomicBool::new(true),
@@ -500,8 +525,9 @@ const SYMMETRIC: u8 = 2;
 const GIVING_UP: u8 = 3;
 static FENCES: AtomicU8 = AtomicU8::new(UNTRIED);
 
+/// For the frequent side: what comes before it is seen, by whoever made a `heavy_fence`, before what comes after.
 #[inline(always)]
-fn light_fence() {
+pub fn light_fence() {
     if FENCES.load(Ordering::Relaxed) == ASYMMETRIC {
         compiler_fence(Ordering::SeqCst);
     } else {
@@ -525,7 +551,9 @@ fn barrier_on_all() -> bool {
     membarrier(PRIVATE_EXPEDITED) || membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED)
 }
 
-fn heavy_fence() {
+/// For the rare side.
+#[cold]
+pub fn heavy_fence() {
     fence(Ordering::SeqCst);
     match FENCES.load(Ordering::SeqCst) {
         ASYMMETRIC if !barrier_on_all() => give_up_asymmetry(),

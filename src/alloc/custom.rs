@@ -10,7 +10,7 @@ use super::returned::request_of;
 use super::uses;
 use super::{
     HOLDS_STREAM, HOST_ALIGNMENT, Kind, LEDGER, MADE_ELSEWHERE, NATURAL_ALIGNMENT, NOT_YET, OF_GRAPH, Rule,
-    describe, direct, forget_holds, owed, statistics,
+    caching, describe, direct, forget_holds, owed, statistics,
 };
 use crate::allocator::{self, Allocator, Request, flags};
 use crate::capture;
@@ -61,7 +61,7 @@ pub fn live_of_slot(slot: u32, allocator: &Allocator) -> (u64, u64) {
         });
         return live;
     }
-    LEDGER.for_each(|record| {
+    caching::each(|record| {
         if slot_of(&record) == Some(slot) {
             count(record);
         }
@@ -93,6 +93,9 @@ pub fn allocate(order: Order<'_>, from: &Entered<Allocator>) -> Result<u64> {
     let context = stream.enter_context(driver)?;
     let capturing = stream.is_capturing(driver).map_err(|f| device.error(driver, f))?;
     drop(context);
+    if !capturing && let Some(served) = caching::allocate(&order, from, Some(stream)) {
+        return served;
+    }
     if capturing && !from.traits().captures {
         return Err(not_in_a_capture(from, stream));
     }
@@ -124,6 +127,9 @@ pub fn allocate(order: Order<'_>, from: &Entered<Allocator>) -> Result<u64> {
 /// Memory of the CPU belongs to no stream.
 fn on_host(order: &Order<'_>, from: &Entered<Allocator>) -> Result<u64> {
     let recording = builtin::recording_on_cpu(order.size)?;
+    if recording.is_none() && let Some(served) = caching::allocate(&order, from, None) {
+        return served;
+    }
     let request = Request {
         device: order.device,
         size: order.size,
@@ -187,7 +193,7 @@ fn give_back(from: &Allocator, address: u64, request: &Request<'_>) {
 }
 
 /// What is known of memory that an allocator gave.
-struct Made {
+pub struct Made {
     kind: Kind,
     rule: Rule,
     pool: u32,
@@ -198,7 +204,7 @@ struct Made {
 
 impl Made {
     #[inline]
-    fn record(&self, address: u64, request: &Request<'_>) -> Record {
+    pub fn record(&self, address: u64, request: &Request<'_>) -> Record {
         let record = Record::new(address, request.size)
             .with_alignment(request.alignment)
             .with_kind(self.kind as u8)
@@ -229,7 +235,7 @@ fn plain(kind: Kind) -> Made {
 
 /// Finds out what an allocator gave: what it had from here itself, what it says it makes, or what the driver says it is.
 #[inline]
-fn what_was_made(from: &Allocator, request: &Request<'_>, address: u64) -> Result<Made> {
+pub fn what_was_made(from: &Allocator, request: &Request<'_>, address: u64) -> Result<Made> {
     match from.traits().kind {
         Some(kind) if direct::RESERVES.is_untouched() => Ok(plain(kind)),
         _ => find_out(from, request, address),

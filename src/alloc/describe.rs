@@ -1,6 +1,6 @@
 //! What an address is: from the ledger when the block is ours, else from the driver.
 
-use super::{Kind, LEDGER, Rule, custom, owner_of};
+use super::{Kind, LEDGER, Rule, caching, custom, owner_of};
 use crate::device::{self, Device};
 use crate::driver::{MemoryClass, RawPool};
 use crate::error::Result;
@@ -40,7 +40,7 @@ pub struct PointerInfo {
 #[inline(always)]
 pub fn describe(address: u64) -> Result<PointerInfo> {
     runtime::require_once_live()?;
-    match LEDGER.find(address) {
+    match caching::find(address) {
         Some(record) => Ok(owned(&record)),
         None => describe_by_driver(address),
     }
@@ -134,7 +134,7 @@ pub fn describe_by_driver(address: u64) -> Result<PointerInfo> {
 /// Whether an address that neither the ledger nor the driver knows is that of a block which was freed a short while ago, and
 /// nothing that the CPU could touch has come there since.
 pub fn was_freed(address: u64) -> bool {
-    LEDGER.is_recently_freed(address) && !is_readable(address)
+    (LEDGER.is_recently_freed(address) || caching::is_at_hand(address)) && !is_readable(address)
 }
 
 /// Whether the CPU can read a byte there; where the kernel does not let us ask, it is taken for so.

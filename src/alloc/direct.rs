@@ -166,7 +166,7 @@ pub fn deallocate_directly(handle: Handle, address: u64, options: &FreeOptions<'
         },
     };
     freed.map_err(|mut error| {
-        if error.status == crate::error::Status::UnknownPointer && super::LEDGER.find(address).is_some() {
+        if error.status == crate::error::Status::UnknownPointer && super::caching::find(address).is_some() {
             error.message = format!(
                 "{address:#x} is a block of the library, not memory straight from {}; free it with warp_free",
                 from.title()

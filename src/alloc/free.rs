@@ -3,7 +3,7 @@
 
 use super::uses::{self, Use, Uses};
 use super::{
-    HOLDS_STREAM, Kind, LEDGER, OF_GRAPH, PER_THREAD, USED_ELSEWHERE, builtin, custom, direct, forget_graph,
+    HOLDS_STREAM, Kind, LEDGER, OF_GRAPH, PER_THREAD, USED_ELSEWHERE, builtin, caching, custom, direct, forget_graph,
     forget_holds, parked, reached, returned, statistics,
 };
 use crate::capture::{self, Freed};
@@ -55,6 +55,12 @@ pub fn free_in(ledger: &Ledger, ptr: u64, options: &FreeOptions<'_>) -> Result<(
     };
     if options.is_lost && !is_lost_at(ledger, ptr) {
         return Ok(());
+    }
+    if caching::ever_was()
+        && std::ptr::eq(ledger, &LEDGER)
+        && let Some(freed) = caching::free_found(ptr, forked, options, check)
+    {
+        return freed;
     }
     let me = thread::mine();
     let mut record = match ledger.remove_as(me.number(), ptr, |record| check(record, options)) {
@@ -184,17 +190,23 @@ fn wrong(record: &Record, what: &str, said: u64, is: u64) -> Error {
     )
 }
 
+/// The refusal of a free in the middle of a block.
+#[cold]
+pub fn interior(ptr: u64, record: &Record) -> Error {
+    error!(
+        InteriorPointer,
+        "{ptr:#x} lies {} bytes inside the block of {} bytes at {:#x}; nothing was freed: free the block's first address",
+        ptr - record.base(),
+        record.size(),
+        record.base()
+    )
+}
+
 #[cold]
 fn why_not(ledger: &Ledger, ptr: u64, refused: RemoveError<Error>) -> Error {
     match refused {
         RemoveError::Refused(error) => error,
-        RemoveError::Interior(record) => error!(
-            InteriorPointer,
-            "{ptr:#x} lies {} bytes inside the block of {} bytes at {:#x}; nothing was freed: free the block's first address",
-            ptr - record.base(),
-            record.size(),
-            record.base()
-        ),
+        RemoveError::Interior(record) => interior(ptr, &record),
         RemoveError::RecentlyFreed => {
             error!(DoubleFree, "{ptr:#x} was freed before; nothing was freed again")
         }

@@ -1,6 +1,7 @@
 //! Raw memory: who serves a request, the ledger of what was served, and how it is given back.
 
 mod builtin;
+pub mod caching;
 mod custom;
 mod describe;
 mod direct;
@@ -56,6 +57,8 @@ const OF_GRAPH: u16 = 16;
 const NOT_YET: u16 = 32;
 /// An allocator of other code made the block, and not of what it had from this library.
 const MADE_ELSEWHERE: u16 = 64;
+/// A cache has the memory, and its block says whether a caller has it: the record's graph is the block's number.
+const IN_CACHE: u16 = 256;
 /// The library has the block for itself: it is in no count of a caller's blocks.
 const OWN_USE: u16 = 128;
 
@@ -324,6 +327,10 @@ fn enter(ledger: &Ledger, me: &'static thread::Record, record: &Record) -> Resul
 fn drop_stale(ledger: &Ledger, old: &Record, new: &Record) {
     let removed = ledger.remove(old.base(), |now| if now == old { Ok(()) } else { Err(()) });
     if let Ok(old) = removed {
+        if old.flags() & IN_CACHE != 0 {
+            caching::drop_stale(&old);
+            return;
+        }
         log!(
             Warning,
             "the driver gave {:#x} although {} bytes at {:#x} were not freed here: other code freed them; the old record is dropped",
@@ -378,7 +385,7 @@ fn is_void(block: Option<Record>) -> bool {
 
 /// The block of a caller's at an address, or what an allocator had directly.
 fn find_anywhere(address: u64) -> Option<Record> {
-    LEDGER.find(address).or_else(|| direct::RESERVES.find(address))
+    caching::find(address).or_else(|| direct::RESERVES.find(address))
 }
 
 /// The device in whose context a block was made: for page-locked memory, which belongs to the CPU, a GPU.
@@ -391,7 +398,7 @@ fn owner_of(record: &Record) -> Option<&'static Device> {
 /// The record of the block that an address lies in.
 #[inline]
 pub fn find(address: u64) -> Option<Block> {
-    LEDGER.find(address).map(Block)
+    caching::find(address).map(Block)
 }
 
 /// A live block as other rooms see it.
@@ -515,6 +522,8 @@ pub unsafe fn mend_in_child() {
         direct::mend_in_child();
         uses::mend_in_child();
         owed::mend_in_child();
+        caching::mend_in_child();
+        crate::cache::mend_in_child();
         crate::tag::mend_in_child();
     }
 }

@@ -1,7 +1,7 @@
 //! When memory runs out: wait a bounded time for what is about to come free, give back what pools keep, try
 //! once more, and else say what was asked, what there is and who has it.
 
-use super::{Kind, LEDGER, owed, parked};
+use super::{Kind, caching, owed, parked};
 use crate::device::Device;
 use crate::driver::{Driver, Failure};
 use crate::error::{Error, Result, error};
@@ -191,7 +191,7 @@ fn show(driver: &Driver, pool: &Pool) -> String {
 /// The largest groups of live blocks of the device, by kind and tag.
 fn consumers(device: &Device) -> String {
     let mut groups: HashMap<(Kind, u32), (u64, u64)> = HashMap::new();
-    LEDGER.for_each(|record| {
+    caching::each(|record| {
         if record.device() == device.index() {
             let group = groups.entry((Kind::of_record(&record), record.tag())).or_default();
             group.0 += record.size();

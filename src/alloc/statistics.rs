@@ -38,8 +38,7 @@ pub struct Statistics {
 }
 
 #[inline]
-fn counters(device: u16, kind: u8) -> Option<&'static Counters> {
-    let device = crate::device::at(device)?;
+fn counters(device: &'static Device, kind: u8) -> Option<&'static Counters> {
     COUNTERS.get_or_make(device, Default::default).get(usize::from(kind))
 }
 
@@ -51,15 +50,22 @@ fn is_counted(ledger: &Ledger, record: &Record) -> bool {
 
 #[inline]
 pub fn count_alloc(ledger: &Ledger, me: &thread::Record, record: &Record) {
-    if !is_counted(ledger, record) {
-        return;
+    if is_counted(ledger, record)
+        && let Some(device) = crate::device::at(record.device())
+    {
+        count_alloc_of(me, device, record.kind(), record.size());
     }
-    let Some(counters) = counters(record.device(), record.kind()) else { return };
-    let key = key(record.device(), usize::from(record.kind()));
+}
+
+/// Counts a block of a caller's.
+#[inline(always)]
+pub fn count_alloc_of(me: &thread::Record, device: &'static Device, kind: u8, size: u64) {
+    let Some(counters) = counters(device, kind) else { return };
+    let key = key(device.index(), usize::from(kind));
     if !me.count(key, false) {
         counters.allocations.fetch_add(1, Ordering::Relaxed);
     }
-    let more = me.take_float(key, record.size());
+    let more = me.take_float(key, size);
     if more != 0 {
         let bytes = counters.bytes.fetch_add(more, Ordering::Relaxed) + more;
         if bytes > counters.peak.load(Ordering::Relaxed) {
@@ -70,22 +76,29 @@ pub fn count_alloc(ledger: &Ledger, me: &thread::Record, record: &Record) {
 
 #[inline]
 pub fn count_free(ledger: &Ledger, me: &thread::Record, record: &Record) {
-    if !is_counted(ledger, record) {
-        return;
+    if is_counted(ledger, record)
+        && let Some(device) = crate::device::at(record.device())
+    {
+        count_free_of(me, device, record.kind(), record.size());
     }
-    let Some(counters) = counters(record.device(), record.kind()) else { return };
-    let key = key(record.device(), usize::from(record.kind()));
+}
+
+/// Counts the free of a block of a caller's.
+#[inline(always)]
+pub fn count_free_of(me: &thread::Record, device: &'static Device, kind: u8, size: u64) {
+    let Some(counters) = counters(device, kind) else { return };
+    let key = key(device.index(), usize::from(kind));
     if !me.count(key, true) {
         counters.frees.fetch_add(1, Ordering::Relaxed);
     }
-    let less = me.give_float(key, record.size());
+    let less = me.give_float(key, size);
     if less != 0 {
         counters.bytes.fetch_sub(less, Ordering::Relaxed);
     }
 }
 
 pub fn count_stale(record: &Record) {
-    if let Some(counters) = counters(record.device(), record.kind()) {
+    if let Some(counters) = crate::device::at(record.device()).and_then(|of| counters(of, record.kind())) {
         counters.stale.fetch_add(1, Ordering::Relaxed);
     }
 }

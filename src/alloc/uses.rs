@@ -1,7 +1,7 @@
 //! Which streams, beside its own, used a block: a free must come after their work too. Most blocks are used on
 //! their own stream only and never appear here.
 
-use super::{Block, HOLDS_STREAM, Kind, LEDGER, OF_GRAPH, PER_THREAD, USED_ELSEWHERE, parked};
+use super::{Block, HOLDS_STREAM, IN_CACHE, Kind, LEDGER, OF_GRAPH, PER_THREAD, USED_ELSEWHERE, caching, parked};
 use crate::capture::{self, Graph, LastRun};
 use crate::error::{Result, error};
 use crate::fork::Lock;
@@ -118,7 +118,7 @@ fn shard(base: u64) -> &'static Lock<Option<Shard>> {
 /// Notes that work on `stream` uses the block that the address lies in. Memory that is not ours, and memory
 /// that no driver frees, needs no note.
 pub fn record_use(address: u64, stream: &Entered<Stream>) {
-    if let Some(record) = LEDGER.find(address) {
+    if let Some(record) = caching::find(address) {
         note(&record, stream);
     }
 }
@@ -154,7 +154,7 @@ pub fn record_use_of(address: u64, stream: &Entered<Stream>) -> Result<()> {
 }
 
 fn find(address: u64) -> Result<Record> {
-    LEDGER.find(address).ok_or_else(|| {
+    caching::find(address).ok_or_else(|| {
         error!(UnknownPointer, "{address:#x} lies in no live block of this library, and only those have uses")
     })
 }
@@ -171,6 +171,7 @@ pub fn note_graph(record: &Record, graph: &Entered<Graph>) {
     if own {
         return;
     }
+    caching::tell(record.base());
     let (forked, was_used) = (runtime::is_forked(), record.flags() & USED_ELSEWHERE != 0);
     let mut shard = shard(record.base()).write();
     let uses = shard
@@ -200,7 +201,15 @@ pub fn note_graph(record: &Record, graph: &Entered<Graph>) {
 
 /// Says in the record that there is a list of uses. False when the block was freed meanwhile.
 fn mark_used(base: u64) -> bool {
-    LEDGER.update(base, |now| now.set_flags(now.flags() | USED_ELSEWHERE))
+    let mut marked = false;
+    LEDGER.update(base, |now| {
+        // One that a cache has again since was freed.
+        if now.flags() & IN_CACHE == 0 {
+            now.set_flags(now.flags() | USED_ELSEWHERE);
+            marked = true;
+        }
+    });
+    marked
 }
 
 /// How often notes were taken away: what a thread remembers of one may be of a block that is gone.
@@ -245,6 +254,7 @@ fn note_anew(record: &Record, stream: &Entered<Stream>) {
     if own && (!stream.is_per_thread() || own_thread(record) == stream::thread_mark()) {
         return;
     }
+    caching::tell(record.base());
     let taken_away = TAKEN_AWAY.load(Ordering::Acquire);
     // The receiver of a message may come here again.
     let (over, noted) = log::after(|| note_in(&mut shard(record.base()).write(), record, stream));

@@ -6,6 +6,7 @@ use crate::device::{self, Device, Overlay, PerDevice};
 use crate::error::{Result, fail};
 use crate::fork::Lock;
 use crate::handle::{Entered, Handle};
+use crate::moment;
 use crate::thread;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -99,6 +100,7 @@ pub fn thread_override(device: &Device) -> Option<Handle> {
 pub fn override_for_thread(device: &Device, handle: Option<Handle>) {
     EVER.store(true, Ordering::Relaxed);
     THREAD.with(|own| own.set(device, handle));
+    moment::passed_here();
 }
 
 /// An error unless the allocator can serve a GPU's default requests.
@@ -155,6 +157,7 @@ pub fn install(device: &'static Device, handle: Handle) -> Result<()> {
         choice.is_own.store(true, Ordering::Release);
         before
     };
+    moment::passed();
     unrefer(before);
     Ok(())
 }
@@ -177,6 +180,7 @@ pub fn install_for_all(handle: Handle) -> Result<()> {
         let before = vec![FOR_ALL.swap(handle, Ordering::AcqRel)];
         give_up_choices(before)
     };
+    moment::passed();
     before.into_iter().for_each(unrefer);
     Ok(())
 }

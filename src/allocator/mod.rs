@@ -39,10 +39,11 @@ use crate::error::{Error, Result, error};
 use crate::handle::{Entered, Handle, Hold, Object, Registry, Tag};
 use crate::ledger::Ledger;
 use crate::log::log;
+use crate::moment;
 use crate::runtime;
 use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 static ALLOCATORS: Registry<Allocator> = Registry::new();
 
@@ -61,6 +62,8 @@ pub struct Allocator {
     process: u32,
     /// Never goes, nor does its handle.
     is_for_good: bool,
+    /// Its reference is the library's: callers have none to give back.
+    is_librarys: AtomicBool,
 }
 
 impl Object for Allocator {
@@ -80,6 +83,7 @@ impl Allocator {
             failed_deallocations: AtomicU64::new(0),
             process: std::process::id(),
             is_for_good,
+            is_librarys: AtomicBool::new(false),
         }
     }
 
@@ -214,16 +218,26 @@ impl Allocator {
         self.source.stacked()
     }
 
+    /// From now on callers have no references to give back: the library has one.
+    pub fn keep_for_library(&self) {
+        self.is_librarys.store(true, Ordering::Release);
+    }
+
+    /// Whether callers' references are not counted.
+    fn is_nobodys(&self) -> bool {
+        self.is_for_good || self.is_librarys.load(Ordering::Acquire)
+    }
+
     /// One more reference, unless there is none left.
     fn refer(&self) -> bool {
         let more = |references: u32| (references != 0).then(|| references.saturating_add(1));
-        self.is_for_good || self.references.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_ok()
+        self.is_nobodys() || self.references.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_ok()
     }
 
     /// One less. True with the last.
     fn unrefer(&self) -> bool {
         let less = |references: u32| references.checked_sub(1);
-        !self.is_for_good && self.references.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less) == Ok(1)
+        !self.is_nobodys() && self.references.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less) == Ok(1)
     }
 }
 
@@ -274,6 +288,20 @@ pub fn handle_of(index: u32) -> Handle {
     ALLOCATORS.handle_of(index)
 }
 
+/// The allocator in a slot, as long as anything of it is alive.
+pub fn hold_by_slot(slot: u32) -> Option<Hold<Allocator>> {
+    ALLOCATORS.hold(ALLOCATORS.handle_of(slot))
+}
+
+/// Takes another hold.
+///
+/// # Safety
+/// The caller has one, or knows of one that lasts for the length of the call.
+pub unsafe fn hold_again(held: u32) {
+    // SAFETY: the caller's promise.
+    unsafe { ALLOCATORS.hold_again(held) }
+}
+
 /// One more reference for the caller.
 pub fn retain(handle: Handle) -> Result<()> {
     let allocator = enter(handle)?;
@@ -285,10 +313,13 @@ pub fn retain(handle: Handle) -> Result<()> {
 
 /// One reference less. With the last the handle becomes stale, and the allocator goes when the last block of it is given back.
 pub fn release(handle: Handle) -> Result<()> {
-    let last = enter(handle)?.unrefer();
+    let allocator = enter(handle)?;
+    let last = allocator.unrefer();
     if last {
+        allocator.source.closing();
         // Of several who see the last go only one does.
         drop(ALLOCATORS.close(handle)?);
+        moment::passed();
     }
     Ok(())
 }
@@ -306,6 +337,7 @@ pub fn stop(handle: Handle) -> Result<()> {
 
 fn stop_held(allocator: &Hold<Allocator>) {
     allocator.source.stop();
+    moment::passed();
     // SAFETY: the hold is the caller's.
     unsafe { ALLOCATORS.wait_for_others(allocator.index()) };
 }
@@ -327,6 +359,11 @@ pub fn dismantle() -> Vec<Hold<Allocator>> {
             allocator.unrefer();
         }
     }
+    ALLOCATORS.all(|allocator| {
+        allocator.source.closing();
+        true
+    });
+    moment::passed();
     // The built-in ones stay, for what was allocated of them directly.
     ALLOCATORS.close_all_but(|allocator| allocator.is_for_good)
 }

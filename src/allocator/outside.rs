@@ -145,7 +145,7 @@ impl Outside {
         let told = Told {
             request,
             native_context,
-            native_stream: request.stream.map_or(0, |stream| stream.native().0.addr()),
+            native_stream: request.stream.map_or(0, |stream| stream.native_for_others().0.addr()),
             stream: request.stream.map_or(0, stream::handle_of),
             stream_id: request.stream.map_or(0, |stream| stream.id()),
             tag: tag::tag_name(request.tag),

@@ -171,6 +171,10 @@ pub trait Source: Send + Sync {
         }
     }
 
+    /// Its handle is about to become stale. What of its memory is not known to the ledger as a block of its own has to be from now
+    /// on, and nothing more is kept.
+    fn closing(&self) {}
+
     /// How many allocators one request may meet, itself included.
     fn stacked(&self) -> Stacked {
         Stacked::on(self.upstream().as_slice())

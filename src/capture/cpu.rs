@@ -41,6 +41,12 @@ pub fn of_cpu() -> Result<Option<Entered<Graph>>> {
     Ok(innermost()?.filter(|graph| !graph.is_paused()))
 }
 
+/// Whether the calling thread captures the CPU, paused or not.
+#[inline]
+pub fn captures_cpu() -> bool {
+    DEPTH.get() != 0
+}
+
 /// The thread's innermost capture, paused or not.
 #[cold]
 fn innermost() -> Result<Option<Entered<Graph>>> {

@@ -37,6 +37,12 @@ static OPEN: Lock<Vec<Open>> = Lock::new(Vec::new());
 /// How many there are, for those who need no more when there are none.
 static OPEN_COUNT: AtomicUsize = AtomicUsize::new(0);
 
+/// Whether a capture of a GPU is known that has not ended.
+#[inline]
+pub fn some_are_open() -> bool {
+    OPEN_COUNT.load(Ordering::Acquire) != 0
+}
+
 fn change_open<R>(change: impl FnOnce(&mut Vec<Open>) -> R) -> R {
     let mut open = OPEN.write();
     let result = change(&mut open);

@@ -12,10 +12,10 @@ mod steps;
 mod turn;
 
 pub use crate::driver::{CaptureMode, RawGraph};
-pub use cpu::of_cpu;
+pub use cpu::{captures_cpu, of_cpu};
 pub use gone::{Keep, LastRun, any_gone, end_after, run_ended, settle_gone, take_ending};
 pub use graph::{Freed, Graph};
-pub use known::{leave_stream, of_this_thread, pauses_of, recording};
+pub use known::{leave_stream, of_this_thread, pauses_of, recording, some_are_open};
 pub use meanwhile::{began_meanwhile, fell_into_another};
 pub use steps::{Work, record_child};
 

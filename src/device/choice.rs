@@ -3,7 +3,7 @@
 use super::Device;
 use crate::error::Result;
 use crate::handle::Handle;
-use crate::{handle, runtime};
+use crate::{handle, moment, runtime};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,6 +16,7 @@ thread_local! {
 
 pub(super) fn reset() {
     DEFAULT.store(0, Ordering::Relaxed);
+    moment::passed();
 }
 
 /// The device for this thread: its own choice while that lives, else the process's.
@@ -69,11 +70,13 @@ fn work_out(gone: Handle) -> Result<&'static Device> {
 /// Chooses for every thread that has not chosen for itself.
 pub fn set_default(device: &Device) {
     DEFAULT.store(device.handle(), Ordering::Relaxed);
+    moment::passed();
 }
 
 /// Chooses for the calling thread; `None` goes back to the process's choice.
 pub fn set_for_thread(device: Option<&Device>) {
     THREAD.set(device.map_or(0, Device::handle));
+    moment::passed_here();
 }
 
 /// The handle of the calling thread's own choice, live or not; 0 for none.
@@ -84,6 +87,7 @@ pub fn choice_of_thread() -> Handle {
 /// Puts back what `choice_of_thread` gave before. A device that is gone by now counts as no choice.
 pub fn restore_choice(choice: Handle) {
     THREAD.set(choice);
+    moment::passed_here();
 }
 
 /// The calling thread's own choice, if it has one.

@@ -217,6 +217,7 @@ impl Device {
     fn lose(&self) {
         if !self.lost.swap(true, Ordering::AcqRel) {
             table::replace_lost(self);
+            crate::moment::passed();
             // After that: a callback which asks for the device by its name gets the fresh one.
             log!(Warning, "device \"{}\" is lost: its context is gone", self.alias);
         }

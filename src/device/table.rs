@@ -123,6 +123,7 @@ fn revive(device: &'static Device) -> &'static Device {
 pub fn dismantle() {
     for device in LISTED.write().drain(..) {
         device.live.store(false, Ordering::Release);
+        crate::moment::passed();
     }
 }
 
@@ -375,12 +376,14 @@ pub fn remove(device: &'static Device) -> Result<()> {
     }
     LISTED.write().retain(|d| !std::ptr::eq(*d, device));
     device.live.store(false, Ordering::Release);
+    crate::moment::passed();
     Ok(())
 }
 
 /// The context of `lost` died: its handle is stale, and its GPU gets a fresh entry for the next context.
 pub(super) fn replace_lost(lost: &Device) {
     lost.live.store(false, Ordering::Release);
+    crate::moment::passed();
     let mut listed = LISTED.write();
     let Some(place) = listed.iter().position(|d| std::ptr::eq(*d, lost)) else { return };
     if lost.foreign {

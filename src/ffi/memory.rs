@@ -4,11 +4,12 @@
 //! nothing but a pointer. Every block is in the library's ledger from its allocation to its free.
 
 use super::allocator::{given_allocator, warp_allocator};
-use super::boundary::{Grows, address, guard, opaque, options, out, out_struct, pointer, text};
+use super::boundary::{Grows, address, guard, handle, opaque, options, out, out_struct, pointer, text};
 use super::device::{found_device, told, warp_device};
 use super::mempool::{given_pool, warp_mempool};
 use super::status::warp_status;
 use super::stream::{given, warp_stream};
+use crate::alloc::caching::{self, Asked};
 use crate::alloc::{self, FreeOptions, Kind, Request, Rule};
 use crate::copy;
 use crate::error::{Result, fail};
@@ -212,8 +213,14 @@ pub unsafe extern "C" fn warp_alloc(
 ) -> warp_status {
     guard(|| {
         let out = self::out(out, "out")?;
-        let device = found_device(device)?;
-        out.put(pointer(alloc::allocate(device, Request { size, ..Request::default() })?));
+        let asked = Asked { device: handle(device), ..Asked::default() };
+        let address = match caching::allocate_again(asked, size) {
+            Some(address) => address,
+            None => caching::remembering(asked, || {
+                alloc::allocate(found_device(device)?, Request { size, ..Request::default() })
+            })?,
+        };
+        out.put(pointer(address));
         Ok(())
     })
 }
@@ -237,23 +244,49 @@ pub unsafe extern "C" fn warp_alloc_with(
 ) -> warp_status {
     guard(|| {
         let out = self::out(out, "out")?;
-        let device = found_device(device)?;
         let given_options = self::options(options)?;
-        let stream = given(given_options.stream)?;
-        let pool = given_pool(given_options.mempool)?;
-        let allocator = given_allocator(given_options.allocator)?;
-        let request = Request {
-            size,
-            alignment: given_options.alignment,
-            kind: kind_of(given_options.kind)?,
-            stream: stream.as_ref(),
-            pool: pool.as_ref(),
-            allocator: allocator.as_ref(),
-            tag: text(given_options.tag).map_or(0, alloc::intern),
-        };
-        out.put(pointer(alloc::allocate(device, request)?));
+        if let Some(asked) = usual(device, &given_options) {
+            let address = match caching::allocate_again(asked, size) {
+                Some(address) => address,
+                None => caching::remembering(asked, || allocate_with(device, size, &given_options))?,
+            };
+            out.put(pointer(address));
+        } else {
+            out.put(pointer(allocate_with(device, size, &given_options)?));
+        }
         Ok(())
     })
+}
+
+/// What is asked for, where that is memory as it usually is: nothing but size, stream and allocator.
+#[inline]
+fn usual(device: *mut warp_device, options: &warp_alloc_options) -> Option<Asked> {
+    let plain = options.alignment <= 1
+        && options.tag.is_null()
+        && options.kind == WARP_MEMORY_UNKNOWN
+        && options.mempool.is_null();
+    plain.then(|| Asked {
+        device: handle(device),
+        stream: handle(options.stream),
+        allocator: handle(options.allocator),
+    })
+}
+
+fn allocate_with(device: *mut warp_device, size: u64, options: &warp_alloc_options) -> Result<u64> {
+    let device = found_device(device)?;
+    let stream = given(options.stream)?;
+    let pool = given_pool(options.mempool)?;
+    let allocator = given_allocator(options.allocator)?;
+    let request = Request {
+        size,
+        alignment: options.alignment,
+        kind: kind_of(options.kind)?,
+        stream: stream.as_ref(),
+        pool: pool.as_ref(),
+        allocator: allocator.as_ref(),
+        tag: text(options.tag).map_or(0, alloc::intern),
+    };
+    alloc::allocate(device, request)
 }
 
 /// Frees a block, on any thread and with any context current, also while something is captured. The memory is used again
@@ -269,7 +302,10 @@ pub unsafe extern "C" fn warp_alloc_with(
 ///     warp_shutdown() frees still work. In a forked child, at exit and when the driver is gone they succeed quietly.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn warp_free(ptr: *mut c_void) -> warp_status {
-    guard(|| alloc::free(address(ptr), &FreeOptions::default()))
+    guard(|| {
+        let address = address(ptr);
+        if caching::free_again(address) { Ok(()) } else { alloc::free(address, &FreeOptions::default()) }
+    })
 }
 
 /// Frees a block as warp_free() does, after checking what the caller says of it.

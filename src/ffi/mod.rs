@@ -19,6 +19,7 @@ pub mod memory;
 pub mod managed;
 pub mod allocator;
 pub mod adaptor;
+pub mod caching;
 pub mod peer_access;
 pub mod mempool_access;
 pub mod dtype;

@@ -211,7 +211,7 @@ pub unsafe extern "C" fn warp_stream_get_info(
         out.put(warp_stream_info {
             struct_size: size_of::<warp_stream_info>(),
             device: told(Some(stream.device())),
-            native: stream.native().0,
+            native: stream.native_for_others().0,
             id: stream.id(),
             priority: stream.priority(),
             is_non_blocking: u8::from(stream.is_non_blocking()),

@@ -8,6 +8,7 @@ use crate::handle::{Entered, Handle};
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
 
 static DEFAULTS: PerDevice<OnDemand> = PerDevice::new();
 
@@ -59,6 +60,7 @@ fn make_default(device: &'static Device) -> Result<Handle> {
         id: 0,
         owned: false,
         untracked: false,
+        known_elsewhere: AtomicBool::new(false),
         non_blocking: OnceLock::from(false),
         priority: 0,
         end: Mutex::new(super::End::Running),
@@ -104,6 +106,7 @@ pub fn set_current(device: &'static Device, stream: Option<Handle>) -> Result<()
         None => {}
     }
     THREAD.with_borrow_mut(|now| *now = own);
+    crate::moment::passed_here();
     Ok(())
 }
 

@@ -20,11 +20,12 @@ pub use crate::driver::RawStream;
 use crate::error::{Result, fail};
 use crate::handle::{Entered, Handle, Object, Registry, Tag};
 use crate::log;
+use crate::moment;
 use crate::runtime;
 use crate::thread;
 use parking_lot::{Mutex, RwLock};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 static STREAMS: Registry<Stream> = Registry::new();
 
@@ -37,6 +38,8 @@ pub struct Stream {
     owned: bool,
     /// Its native handle may be dead by now: only calls that name the stream may touch it.
     untracked: bool,
+    /// Other code has its native handle, and may capture it.
+    known_elsewhere: AtomicBool,
     /// Unknown while a stream of others is captured that was wrapped meanwhile.
     non_blocking: OnceLock<bool>,
     priority: i32,
@@ -105,6 +108,20 @@ impl Stream {
     #[inline]
     pub fn native(&self) -> RawStream {
         self.native
+    }
+
+    /// The native handle for other code.
+    pub fn native_for_others(&self) -> RawStream {
+        if !self.known_elsewhere.swap(true, Ordering::AcqRel) {
+            moment::passed();
+        }
+        self.native
+    }
+
+    /// Whether other code has the native handle: then it may capture the stream without a word.
+    #[inline]
+    pub fn is_known_elsewhere(&self) -> bool {
+        self.known_elsewhere.load(Ordering::Acquire)
     }
 
     /// The number that names it for good; the CPU's is the calling thread's.
@@ -436,6 +453,7 @@ pub fn create(device: &'static Device, options: Options) -> Result<Handle> {
         id,
         owned: true,
         untracked: false,
+        known_elsewhere: AtomicBool::new(false),
         non_blocking: OnceLock::from(options.non_blocking),
         priority: options.priority,
         end: Mutex::new(End::Running),
@@ -485,6 +503,7 @@ pub fn wrap(device: &'static Device, native: RawStream, untracked: bool) -> Resu
         id,
         owned: false,
         untracked,
+        known_elsewhere: AtomicBool::new(true),
         non_blocking: known,
         priority: if native.is_special() { 0 } else { driver.stream_priority(native).unwrap_or(0) },
         end: Mutex::new(End::Running),
@@ -519,6 +538,7 @@ pub fn release<Alone>(handle: Handle, leave: impl FnOnce(&Entered<Stream>) -> Re
         }
         STREAMS.close(handle)
     })?;
+    moment::passed();
     let others = !closed.owned && closed.device.is_cuda() && !closed.untracked;
     drop(closed);
     // Its owner may destroy it from now on, and other threads may still be looking whether it is done.
@@ -558,6 +578,15 @@ pub unsafe fn held(held: u32) -> &'static Stream {
 #[inline]
 pub fn id_of(held: u32) -> u64 {
     STREAMS.word_of(held)
+}
+
+/// Takes another hold.
+///
+/// # Safety
+/// The caller has one, or knows of one that lasts for the length of the call.
+pub unsafe fn hold_again(held: u32) {
+    // SAFETY: the caller's promise.
+    unsafe { STREAMS.hold_again(held) }
 }
 
 /// Gives back a hold.
@@ -623,4 +652,5 @@ pub unsafe fn mend_in_child() {
 /// Makes every stream's handle stale, at shutdown.
 pub fn dismantle() {
     STREAMS.close_where(|_| true);
+    moment::passed();
 }

@@ -1,0 +1,259 @@
+//! Which memory of a cache belongs to which stream, and how it comes to another one, or goes back to where it came from: in the order
+//! of its stream, or when that has nothing left to do.
+
+use super::Caching;
+use super::known;
+use crate::allocator::{Request, flags};
+use crate::cache::{Chunk, Lane, Of};
+use crate::device::{self, Device};
+use crate::error::{Result, fail};
+use crate::log::log;
+use crate::moment;
+use crate::runtime;
+use crate::stream::{self, Stream};
+use crate::{alloc::parked, handle::Entered, thread};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The lanes of a cache by device and stream; without a stream for memory of the CPU.
+#[derive(Default)]
+pub struct Lanes(HashMap<(u16, Option<u32>), &'static Lane>);
+
+/// How far a lane's stream is with the work that its memory was used for.
+enum Work {
+    /// The stream goes on: what is given back in its order comes after the work.
+    Goes(Entered<Stream>),
+    /// Nothing is left to wait for.
+    Done,
+    /// The stream is gone, its work is not done, or nobody can tell.
+    Unknown,
+}
+
+impl Caching {
+    /// All lanes, or those of a device.
+    pub fn lanes_of(&self, device: Option<&Device>) -> Vec<&'static Lane> {
+        let lanes = self.lanes.lock();
+        let is_its = |lane: &&&'static Lane| device.is_none_or(|device| device.index() == lane.of().device);
+        lanes.0.values().filter(is_its).copied().collect()
+    }
+
+    /// The memory that a request is served from. It holds the request's stream.
+    pub fn lane(&self, request: &Request<'_>) -> Result<&'static Lane> {
+        let stream = request.stream.filter(|_| request.device.is_cuda());
+        let key = (request.device.index(), stream.map(|stream| stream.index()));
+        if let Some(lane) = self.lanes.lock().0.get(&key) {
+            return Ok(lane);
+        }
+        let ended = stream.and_then(|_| self.ended_lane(request.device));
+        let mut lanes = self.lanes.lock();
+        if let Some(lane) = lanes.0.get(&key) {
+            return Ok(lane);
+        }
+        let slot = self.slot.load(Ordering::Acquire);
+        if slot == 0 {
+            fail!(Internal, "a caching allocator without a handle was asked");
+        }
+        if let (Some(stream), Some(lane)) = (stream, ended) {
+            let before = lane.of().stream.load(Ordering::Acquire);
+            // Of several who found it one takes it.
+            if lanes.0.remove(&(key.0, Some(before))).is_some() {
+                lane.of().stream.store(stream.hold(), Ordering::Release);
+                lanes.0.insert(key, lane);
+                known::moved(lane, stream.index());
+                drop(lanes);
+                moment::passed();
+                // SAFETY: the lane had the hold.
+                unsafe { stream::release_hold(before) };
+                return Ok(lane);
+            }
+        }
+        let of = Of {
+            device: key.0,
+            stream: AtomicU32::new(stream.map_or(0, Entered::hold)),
+            allocator: slot - 1,
+        };
+        let at_hand = if self.settings.keep == 0 { u64::MAX } else { self.settings.keep };
+        let lane = Lane::make(of, at_hand);
+        lanes.0.insert(key, lane);
+        Ok(lane)
+    }
+
+    /// A lane of the device whose stream was released and has done all its work.
+    fn ended_lane(&self, device: &'static Device) -> Option<&'static Lane> {
+        let driver = runtime::driver().ok()?;
+        let me = thread::mine();
+        let has_ended = |lane: &&'static Lane| {
+            let held = lane.of().stream.load(Ordering::Acquire);
+            stream::enter_held(me, held).is_none()
+                // SAFETY: the lane has a hold, which only `lane` gives back.
+                && parked::has_ended(driver, unsafe { stream::held(held) }).unwrap_or(false)
+        };
+        let lanes = self.lanes_of(Some(device));
+        if lanes.len() < 2 && lanes.first().is_none_or(|lane| stream::enter_held(me, lane.of().stream.load(Ordering::Acquire)).is_some()) {
+            return None;
+        }
+        let _entered = device.enter_relaxed(driver).ok()?;
+        lanes.into_iter().find(has_ended)
+    }
+
+    fn work_of(&self, lane: &Lane) -> Work {
+        let Some(device) = device::at(lane.of().device) else { return Work::Unknown };
+        if !device.is_cuda() || device.is_lost() {
+            return Work::Done;
+        }
+        let Ok(driver) = runtime::driver() else { return Work::Done };
+        let held = lane.of().stream.load(Ordering::Acquire);
+        if let Some(stream) = stream::enter_held(thread::mine(), held) {
+            return Work::Goes(stream);
+        }
+        let Ok(_entered) = device.enter_relaxed(driver) else { return Work::Unknown };
+        // SAFETY: the lane has a hold.
+        match parked::has_ended(driver, unsafe { stream::held(held) }) {
+            Ok(true) => Work::Done,
+            _ => Work::Unknown,
+        }
+    }
+
+    /// Whether the work of a lane's stream is surely done by now.
+    fn is_idle(&self, lane: &Lane) -> bool {
+        match self.work_of(lane) {
+            Work::Done => true,
+            Work::Unknown => false,
+            Work::Goes(stream) => {
+                let device = stream.device();
+                let Ok(driver) = runtime::driver() else { return true };
+                let Ok(_entered) = device.enter_relaxed(driver) else { return false };
+                stream::is_surely_idle(driver, &stream).unwrap_or(false)
+            }
+        }
+    }
+
+    /// Has a lane use what another one of the device has free as a whole, and whose work is done. False when there is nothing.
+    pub fn borrow(&self, lane: &'static Lane, request: &Request<'_>) -> bool {
+        if self.whole.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let (size, small) = crate::cache::chunk_for(request.size);
+        for other in self.lanes_of(Some(request.device)) {
+            if std::ptr::eq(other, lane) || !other.lock().heap.has_whole(size, small) || !self.is_idle(other) {
+                continue;
+            }
+            let chunk = self.change(&mut other.lock(), |inner| inner.heap.remove_one(size, small));
+            if let Some(chunk) = chunk {
+                return self.change(&mut lane.lock(), |inner| inner.heap.add(chunk));
+            }
+        }
+        false
+    }
+
+    /// Gives chunks that nobody uses back to where they came from, of a device or of all, until they have `bytes` together; how
+    /// many bytes went.
+    pub fn give_back_whole(&self, device: &'static Device, bytes: u64) -> u64 {
+        let mut given = 0;
+        for lane in self.lanes_of(Some(device)) {
+            if given < bytes {
+                given += self.give_back_of_lane(lane, bytes - given);
+            }
+        }
+        given
+    }
+
+    pub fn give_back_everywhere(&self) -> Result<()> {
+        for lane in self.lanes_of(None) {
+            self.give_back_of_lane(lane, u64::MAX);
+        }
+        Ok(())
+    }
+
+    pub fn give_back_of_lane(&self, lane: &'static Lane, bytes: u64) -> u64 {
+        let mut inner = lane.lock();
+        self.change(&mut inner, |inner| inner.gather(None, known::forget));
+        if inner.heap.whole == 0 {
+            return 0;
+        }
+        drop(inner);
+        let is_ordered = self.upstream.traits().ordered;
+        let stream = match self.work_of(lane) {
+            Work::Goes(stream) if is_ordered => Some(stream),
+            Work::Done => None,
+            _ if self.is_idle(lane) => None,
+            _ => return 0,
+        };
+        let chunks = self.change(&mut lane.lock(), |inner| inner.heap.remove_whole(bytes));
+        chunks.into_iter().map(|chunk| self.give_back(lane, chunk, stream.as_ref())).sum()
+    }
+
+    /// Gives one chunk back; in the order of a stream, or idle without one.
+    fn give_back(&self, lane: &'static Lane, chunk: Chunk, stream: Option<&Entered<Stream>>) -> u64 {
+        let Some(device) = device::at(lane.of().device) else { return 0 };
+        let lost = if device.is_lost() { flags::DEVICE_LOST } else { 0 };
+        let idle = if stream.is_none() { flags::IDLE } else { 0 };
+        let request = Request {
+            device,
+            size: chunk.size,
+            alignment: crate::cache::GRANULE,
+            stream,
+            tag: 0,
+            flags: lost | idle,
+        };
+        match self.upstream.deallocate(chunk.base, &request) {
+            Err(error) if crate::allocator::may_be_repeated(&error) => {
+                if !self.change(&mut lane.lock(), |inner| inner.heap.add(chunk)) {
+                    log!(Error, "{} bytes of cached memory are lost: {error}", chunk.size);
+                }
+                0
+            }
+            Err(error) => {
+                log!(Error, "{} bytes of cached memory did not go back: {error}", chunk.size);
+                chunk.size
+            }
+            Ok(()) => chunk.size,
+        }
+    }
+
+    /// Forgets what a lost device's context took along.
+    pub fn forget_lost(&self, device: &'static Device) {
+        if device.is_lost() {
+            self.give_back_whole(device, u64::MAX);
+        }
+    }
+
+    /// At the end, when no block of it is out: everything goes back, whatever its streams do, and they are let go of.
+    pub fn let_go_of_all(&self) {
+        let lanes: Vec<_> = self.lanes.lock().0.drain().map(|(_, lane)| lane).collect();
+        for lane in lanes {
+            let work = self.work_of(lane);
+            let stream = match &work {
+                Work::Goes(stream) => Some(stream),
+                Work::Done => None,
+                Work::Unknown => None,
+            };
+            let is_ordered = self.upstream.traits().ordered;
+            let mut inner = lane.lock();
+            inner.close(known::forget);
+            let chunks = inner.heap.remove_whole(u64::MAX);
+            inner.let_go();
+            drop(inner);
+            if !chunks.is_empty() && !(stream.is_some() && is_ordered) && !matches!(work, Work::Done) {
+                wait_for(lane);
+            }
+            for chunk in chunks {
+                self.give_back(lane, chunk, stream.filter(|_| is_ordered));
+            }
+            drop(work);
+            if device::at(lane.of().device).is_some_and(Device::is_cuda) {
+                // SAFETY: the lane had the hold, and is no lane any more.
+                unsafe { stream::release_hold(lane.of().stream.load(Ordering::Acquire)) };
+            }
+        }
+    }
+}
+
+/// Waits for the work of a lane's device: of a stream that cannot be asked any more.
+fn wait_for(lane: &Lane) {
+    if let Some(device) = device::at(lane.of().device)
+        && let Err(error) = stream::synchronize_device(device)
+    {
+        log!(Warning, "cached memory goes back without a wait for its last users: {error}");
+    }
+}

@@ -1,0 +1,249 @@
+//! What is known of one piece of cached memory, and where that is kept: for good, so that an old reference finds a block, if perhaps
+//! another one, and never something else.
+
+use super::Lane;
+use crate::fork::Lock;
+use std::alloc::{Layout, alloc_zeroed};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+/// Where a block is. What the number says holds while whoever may change it does not: see `Block::turn`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum State {
+    /// In no use, or joined to another one.
+    Void = 0,
+    /// In a heap's lists, changed under its lock.
+    Free = 1,
+    /// A thread has it at hand.
+    AtHand = 2,
+    /// A caller has it, and the ledger's record of it says only where it lies: how many bytes were asked for is said here.
+    Out = 3,
+    /// A caller has it as a block like any other, of which the ledger says everything.
+    Told = 4,
+}
+
+/// Two cache lines: what threads need to take and give it, and what a heap needs.
+#[repr(C, align(64))]
+pub struct Block {
+    base: AtomicU64,
+    size: AtomicU64,
+    /// Bytes that the caller asked for.
+    asked: AtomicU64,
+    state: AtomicU32,
+    class: AtomicU32,
+    tag: AtomicU32,
+    index: AtomicU32,
+    kind: AtomicU32,
+    lane: AtomicPtr<Lane>,
+    /// The next one at hand, or in a list of a heap.
+    pub(super) next: Link,
+    pub(super) previous: Link,
+    /// The neighbours in the same chunk.
+    pub(super) before: Link,
+    pub(super) behind: Link,
+    /// Which chunk of the heap it lies in.
+    chunk: AtomicU32,
+}
+
+/// A block or none. Its owner says when it is read and written.
+#[derive(Default)]
+#[repr(transparent)]
+pub struct Link(AtomicPtr<Block>);
+
+impl Link {
+    #[inline(always)]
+    pub fn get(&self) -> Option<&'static Block> {
+        // SAFETY: NULL or a block of the table, which are never freed.
+        unsafe { self.0.load(Ordering::Relaxed).as_ref() }
+    }
+
+    #[inline(always)]
+    pub fn set(&self, block: Option<&'static Block>) {
+        let pointer = block.map_or(std::ptr::null_mut(), |block| std::ptr::from_ref(block).cast_mut());
+        self.0.store(pointer, Ordering::Relaxed);
+    }
+}
+
+impl Block {
+    #[inline(always)]
+    pub fn base(&self) -> u64 {
+        self.base.load(Ordering::Relaxed)
+    }
+
+    /// All its bytes, as many as were asked for or more.
+    #[inline(always)]
+    pub fn size(&self) -> u64 {
+        self.size.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub fn class(&self) -> usize {
+        self.class.load(Ordering::Relaxed) as usize
+    }
+
+    /// The memory kind of its chunk.
+    #[inline(always)]
+    pub fn kind(&self) -> u8 {
+        self.kind.load(Ordering::Relaxed) as u8
+    }
+
+    /// Its number in the table.
+    #[inline]
+    pub fn index(&self) -> u32 {
+        self.index.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn chunk(&self) -> u32 {
+        self.chunk.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub fn lane(&self) -> Option<&'static Lane> {
+        // SAFETY: NULL or a lane, which are never freed.
+        unsafe { self.lane.load(Ordering::Relaxed).as_ref() }
+    }
+
+    #[inline]
+    pub fn state(&self) -> State {
+        match self.state.load(Ordering::Acquire) {
+            1 => State::Free,
+            2 => State::AtHand,
+            3 => State::Out,
+            4 => State::Told,
+            _ => State::Void,
+        }
+    }
+
+    /// A block that is at hand becomes one of a caller's of which the ledger says everything.
+    pub fn tell(&self) {
+        self.set_state(State::Told);
+    }
+
+    /// From one state to another, for the one of several who try that finds it there.
+    #[inline(always)]
+    pub fn turn(&self, from: State, to: State) -> bool {
+        self.state.compare_exchange(from as u32, to as u32, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// For who alone may change it now.
+    #[inline(always)]
+    pub(super) fn set_state(&self, state: State) {
+        self.state.store(state as u32, Ordering::Release);
+    }
+
+    /// What a caller is given: at hand before, or taken from a heap.
+    #[inline(always)]
+    pub fn hand_out(&self, asked: u64, tag: u32) {
+        self.asked.store(asked, Ordering::Relaxed);
+        self.tag.store(tag, Ordering::Relaxed);
+        self.set_state(State::Out);
+    }
+
+    /// Bytes and tag that the caller asked for, if the block at `base` is out.
+    pub fn out(&self, base: u64) -> Option<(u64, u32)> {
+        let is_out = || self.state() == State::Out && self.base() == base;
+        if !is_out() {
+            return None;
+        }
+        let said = (self.asked.load(Ordering::Acquire), self.tag.load(Ordering::Acquire));
+        is_out().then_some(said)
+    }
+
+    /// Bytes that were asked for. For who knows that it is out.
+    #[inline(always)]
+    pub fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// For its heap.
+    pub(super) fn place(&self, base: u64, size: u64, chunk: u32) {
+        self.base.store(base, Ordering::Relaxed);
+        self.chunk.store(chunk, Ordering::Relaxed);
+        self.resize(size);
+    }
+
+    /// For its heap, when it is taken there.
+    pub(super) fn take_for(&self, lane: Option<&'static Lane>, kind: u8) {
+        let lane = lane.map_or(std::ptr::null_mut(), |lane| std::ptr::from_ref(lane).cast_mut());
+        self.lane.store(lane, Ordering::Relaxed);
+        self.kind.store(u32::from(kind), Ordering::Relaxed);
+        self.set_state(State::AtHand);
+    }
+
+    pub(super) fn resize(&self, size: u64) {
+        self.size.store(size, Ordering::Relaxed);
+        self.class.store(super::sizes::class_below(size) as u32, Ordering::Relaxed);
+    }
+}
+
+const FIRST: u32 = 512;
+const TABLES: usize = 20;
+
+/// All blocks by their numbers. Part k has twice as many as the one before.
+static TABLE: [AtomicPtr<Block>; TABLES] = [const { AtomicPtr::new(std::ptr::null_mut()) }; TABLES];
+
+struct Unused {
+    blocks: Vec<&'static Block>,
+    made: u32,
+}
+
+static UNUSED: Lock<Unused> = Lock::new(Unused { blocks: Vec::new(), made: 0 });
+
+/// After a fork, in the child: what the parent had is given up.
+///
+/// # Safety
+/// As `Lock::replace_in_child`.
+pub unsafe fn mend_in_child() {
+    // A part that a thread was making may be there or not; the next one surely is not.
+    let parts = TABLE.iter().take_while(|part| !part.load(Ordering::Acquire).is_null()).count();
+    let made = FIRST * ((1 << parts) - 1);
+    // SAFETY: the caller's promise.
+    unsafe { UNUSED.replace_in_child(Unused { blocks: Vec::new(), made }) };
+}
+
+/// The block of a number.
+#[inline]
+pub fn at(index: u32) -> Option<&'static Block> {
+    let part = (index / FIRST + 1).ilog2();
+    let first = TABLE.get(part as usize)?.load(Ordering::Acquire);
+    // SAFETY: NULL, or a part with that many blocks, which is never freed.
+    (!first.is_null()).then(|| unsafe { &*first.add((index - FIRST * ((1 << part) - 1)) as usize) })
+}
+
+/// Some blocks that nobody uses; `None` without memory for more.
+pub(super) fn unused(into: &mut Vec<&'static Block>) -> Option<()> {
+    const AT_ONCE: usize = 64;
+    let mut unused = UNUSED.write();
+    if unused.blocks.len() < AT_ONCE {
+        make(&mut unused)?;
+    }
+    let rest = unused.blocks.len() - AT_ONCE;
+    into.extend(unused.blocks.drain(rest..));
+    Some(())
+}
+
+/// Gives blocks back that nobody uses any more.
+pub(super) fn give_unused(blocks: impl Iterator<Item = &'static Block>) {
+    UNUSED.write().blocks.extend(blocks);
+}
+
+fn make(unused: &mut Unused) -> Option<()> {
+    let part = (unused.made / FIRST + 1).ilog2();
+    let count = FIRST << part;
+    let place = TABLE.get(part as usize)?;
+    let layout = Layout::array::<Block>(count as usize).ok()?;
+    // SAFETY: the layout is not empty.
+    let first = unsafe { alloc_zeroed(layout) }.cast::<Block>();
+    if first.is_null() {
+        return None;
+    }
+    for number in 0..count {
+        // SAFETY: in bounds; zeroed bytes are a block in no use.
+        let block = unsafe { &*first.add(number as usize) };
+        block.index.store(unused.made + number, Ordering::Relaxed);
+        unused.blocks.push(block);
+    }
+    place.store(first, Ordering::Release);
+    unused.made += count;
+    Some(())
+}
