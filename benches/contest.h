@@ -158,22 +158,41 @@ static void plain_release(void *ptr, size_t size, void *stream)
     GOOD(cu.free((uintptr_t)ptr));
 }
 
-/* A stream as the library is told of it. */
+/* A stream of the library. */
 typedef struct lane {
     warp_stream *stream;
     warp_alloc_options options;
 } lane;
 
-static void *lane_open(void *native)
+static lane *lane_of(warp_stream *stream)
 {
     lane *made = (lane *)calloc(1, sizeof *made);
     if (made == NULL)
         exit(1);
-    MUST(warp_stream_wrap(gpu, native, &made->stream));
+    made->stream = stream;
     made->options.struct_size = sizeof made->options;
-    made->options.stream = made->stream;
+    made->options.stream = stream;
     return made;
 }
+
+/* One that it made, and whose CUstream nobody was told. */
+static void *lane_open(void *native)
+{
+    warp_stream *stream = NULL;
+    (void)native;
+    MUST(warp_stream_create(gpu, NULL, &stream));
+    return lane_of(stream);
+}
+
+/* One that other code knows: whether it is captured, the driver has to be asked. */
+static void *lane_wrap(void *native)
+{
+    warp_stream *stream = NULL;
+    MUST(warp_stream_wrap(gpu, native, &stream));
+    return lane_of(stream);
+}
+
+static void lane_wait(void *stream) { MUST(warp_stream_synchronize(((lane *)stream)->stream)); }
 
 static void lane_close(void *stream)
 {
@@ -215,7 +234,6 @@ static void *our_pinned_allocate(size_t size, void *stream)
     return warp_alloc_with(host, size, &options, &ptr) == WARP_SUCCESS ? ptr : NULL;
 }
 
-#ifdef WARPMEM_CACHING
 static warp_allocator *cache, *pinned_cache;
 
 static int pinned_cache_begin(void)
@@ -232,10 +250,22 @@ static void *pinned_cache_allocate(size_t size, void *stream)
     return warp_alloc_with(host, size, &options, &ptr) == WARP_SUCCESS ? ptr : NULL;
 }
 
-static int cache_begin(void) { return warp_allocator_create_caching(NULL, NULL, &cache) != WARP_SUCCESS; }
+static int cache_users;
+
+/* One of our own and not the library's, whose peak is never forgotten; it keeps the same memory. */
+static int cache_begin(void)
+{
+    warp_allocator *below = NULL;
+    if (cache_users++ > 0)
+        return 0;
+    MUST(warp_allocator_get_builtin(WARP_MEMORY_CUDA_DEVICE, &below));
+    return warp_allocator_create_caching(below, NULL, &cache) != WARP_SUCCESS;
+}
 
 static void cache_end(void)
 {
+    if (--cache_users > 0)
+        return;
     MUST(warp_allocator_release(cache));
     cache = NULL;
 }
@@ -268,19 +298,24 @@ static void cache_reset(void)
         exit(1);
     pool_reset();
 }
-#endif
 
 static const contestant AT_HOME[] = {
-    {"driver", 0, NULL, NULL, NULL, NULL, raw_allocate, raw_release, pool_reserved, pool_peak, pool_reset},
-    {"driver, plain", CONTESTANT_SYNCHRONOUS, NULL, NULL, NULL, NULL, plain_allocate, plain_release, NULL, NULL, NULL},
-    {"warpmem", 0, NULL, NULL, lane_open, lane_close, pool_allocate, our_release, pool_reserved, pool_peak, pool_reset},
-#ifdef WARPMEM_CACHING
-    {"warpmem cache", 0, cache_begin, cache_end, lane_open, lane_close, cache_allocate, our_release, cache_reserved, cache_peak,
-     cache_reset},
-    {"warpmem cache", CONTESTANT_PINNED, pinned_cache_begin, NULL, NULL, NULL, pinned_cache_allocate, our_release, NULL, NULL, NULL},
-#endif
-    {"driver", CONTESTANT_PINNED, NULL, NULL, NULL, NULL, pinned_allocate, pinned_release, NULL, NULL, NULL},
-    {"warpmem", CONTESTANT_PINNED, NULL, NULL, NULL, NULL, our_pinned_allocate, our_release, NULL, NULL, NULL},
+    {.library = "driver", .allocate = raw_allocate, .release = raw_release, .reserved = pool_reserved, .peak_reserved = pool_peak,
+     .reset = pool_reset},
+    {.library = "driver, plain", .flags = CONTESTANT_SYNCHRONOUS, .allocate = plain_allocate, .release = plain_release},
+    {.library = "warpmem", .open_stream = lane_open, .close_stream = lane_close, .wait = lane_wait, .allocate = pool_allocate,
+     .release = our_release, .reserved = pool_reserved, .peak_reserved = pool_peak, .reset = pool_reset},
+    {.library = "warpmem cache", .begin = cache_begin, .end = cache_end, .open_stream = lane_open, .close_stream = lane_close,
+     .wait = lane_wait, .allocate = cache_allocate, .release = our_release, .reserved = cache_reserved, .peak_reserved = cache_peak,
+     .reset = cache_reset},
+    {.library = "warpmem, outside stream", .flags = CONTESTANT_VARIANT, .open_stream = lane_wrap, .close_stream = lane_close,
+     .wait = lane_wait, .allocate = pool_allocate, .release = our_release},
+    {.library = "warpmem cache, outside stream", .flags = CONTESTANT_VARIANT, .begin = cache_begin, .end = cache_end,
+     .open_stream = lane_wrap, .close_stream = lane_close, .wait = lane_wait, .allocate = cache_allocate, .release = our_release},
+    {.library = "driver", .flags = CONTESTANT_PINNED, .allocate = pinned_allocate, .release = pinned_release},
+    {.library = "warpmem", .flags = CONTESTANT_PINNED, .allocate = our_pinned_allocate, .release = our_release},
+    {.library = "warpmem cache", .flags = CONTESTANT_PINNED, .begin = pinned_cache_begin, .allocate = pinned_cache_allocate,
+     .release = our_release},
 };
 
 typedef struct entrant {
@@ -367,11 +402,19 @@ MAYBE_UNUSED static int start_contest(uint32_t with, uint32_t allowed)
     return 1;
 }
 
+static void wait_for(const contestant *who, void *stream)
+{
+    if (who->wait != NULL)
+        who->wait(stream);
+    else
+        GOOD(cu.stream_sync(stream));
+}
+
 MAYBE_UNUSED static void end_contest(void)
 {
     for (int i = 0; i < field_count; i++) {
         const contestant *who = field[i].is;
-        GOOD(cu.stream_sync(field[i].native));
+        wait_for(who, field[i].stream);
         if (who->close_stream != NULL)
             who->close_stream(field[i].stream);
         if (who->end != NULL)

@@ -18,6 +18,8 @@
 #define CONTESTANT_SYNCHRONOUS 1u
 /* It serves page-locked host memory, and not the GPU's. */
 #define CONTESTANT_PINNED 2u
+/* Another one in other surroundings: for the benchmark of pairs alone. */
+#define CONTESTANT_VARIANT 4u
 
 typedef struct contestant {
     /* The name in the results. */
@@ -26,9 +28,12 @@ typedef struct contestant {
     /* Makes it ready; 0 for success. May be called again after `end`. */
     int (*begin)(void);
     void (*end)(void);
-    /* What `allocate` and `release` are to be given for a CUstream. NULL: the CUstream. */
+    /* What the functions below are to be given for a stream: made of a CUstream that is not used for anything else, or one of its
+     * own. NULL: the CUstream, with `close_stream` and `wait` NULL too. */
     void *(*open_stream)(void *native);
     void (*close_stream)(void *stream);
+    /* Waits for a stream. */
+    void (*wait)(void *stream);
     void *(*allocate)(size_t size, void *stream);
     void (*release)(void *ptr, size_t size, void *stream);
     /* Bytes that it holds of the GPU's memory, and the most of that since the last `reset`. NULL: it cannot say. */

@@ -121,7 +121,7 @@ int main(int count, char **words)
                 KINDS[k].make(who, (uint64_t)round + 1);
                 for (int b = 0; b < MOST_BLOCKS; b++)
                     give(who, b);
-                GOOD(cu.stream_sync(who->native));
+                wait_for(who->is, who->stream);
                 values[i * asked.rounds + round] = (double)who->is->peak_reserved() / (double)most_live;
                 who->is->reset();
             }

@@ -68,10 +68,24 @@ static void *host_allocate(size_t size, void *stream)
     return warp_alloc(host, size, &ptr) == WARP_SUCCESS ? ptr : NULL;
 }
 
+static warp_allocator *host_cache;
+
+static int host_cache_begin(void) { return warp_allocator_get_caching(WARP_MEMORY_HOST, &host_cache) != WARP_SUCCESS; }
+
+static void *host_cache_allocate(size_t size, void *stream)
+{
+    static warp_alloc_options options = {.struct_size = sizeof options};
+    void *ptr = NULL;
+    (void)stream;
+    options.allocator = host_cache;
+    return warp_alloc_with(host, size, &options, &ptr) == WARP_SUCCESS ? ptr : NULL;
+}
+
 static const contestant CONTESTANTS[] = {
-    {"malloc", 0, NULL, NULL, NULL, NULL, malloc_allocate, malloc_release, NULL, NULL, NULL},
-    {"mimalloc", 0, mimalloc_begin, NULL, NULL, NULL, mimalloc_allocate, mimalloc_release, NULL, NULL, NULL},
-    {"warpmem", 0, NULL, NULL, NULL, NULL, host_allocate, our_release, NULL, NULL, NULL},
+    {.library = "malloc", .allocate = malloc_allocate, .release = malloc_release},
+    {.library = "mimalloc", .begin = mimalloc_begin, .allocate = mimalloc_allocate, .release = mimalloc_release},
+    {.library = "warpmem", .allocate = host_allocate, .release = our_release},
+    {.library = "warpmem cache", .begin = host_cache_begin, .allocate = host_cache_allocate, .release = our_release},
 };
 
 static double turn(const entrant *who, size_t times, const void *with)

@@ -83,9 +83,8 @@ static double turn(const entrant *who, size_t times, const void *with)
     while (atomic_load_explicit(&done, memory_order_acquire) < crowd->threads - 1)
         wait_a_bit(&spins);
     double took = now() - begin;
-    GOOD(cu.stream_sync(who->native));
     for (int t = 0; t < crowd->threads; t++)
-        GOOD(cu.stream_sync(own[index][t].native));
+        wait_for(who->is, streams[t]);
     return atomic_load(&failed) ? -1 : took;
 }
 

@@ -16,7 +16,7 @@ static double turn(const entrant *who, size_t times, const void *with)
         if (ptr == NULL)
             return -1;
         who->is->release(ptr, size, who->stream);
-        GOOD(cu.stream_sync(who->native));
+        wait_for(who->is, who->stream);
     }
     return now() - begin;
 }

@@ -37,7 +37,7 @@ static double replay(const entrant *who, const recording *log, void **blocks)
             blocks[at->slot] = NULL;
         }
     }
-    GOOD(cu.stream_sync(who->native));
+    wait_for(who->is, who->stream);
     return took / (double)log->count;
 }
 

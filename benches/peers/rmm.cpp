@@ -87,7 +87,7 @@ struct over_malloc {
   }
   static contestant as(const char* library)
   {
-    return {library, 0, begin, end, nullptr, nullptr, allocate, release, reserved, peak, reset};
+    return {library, 0, begin, end, nullptr, nullptr, nullptr, allocate, release, reserved, peak, reset};
   }
 };
 
@@ -153,13 +153,13 @@ struct pinned {
 extern "C" __attribute__((visibility("default"))) const contestant* warpmem_bench_contestants(std::size_t* count)
 {
   static const contestant all[] = {
-    {"RMM async", 0, async::begin, async::end, nullptr, nullptr, async::allocate, async::release, async::reserved, async::peak,
+    {"RMM async", 0, async::begin, async::end, nullptr, nullptr, nullptr, async::allocate, async::release, async::reserved, async::peak,
      async::reset},
     over_malloc<pool>::as("RMM pool"),
     over_malloc<arena>::as("RMM arena"),
     over_malloc<binning>::as("RMM binning"),
-    {"RMM pool", CONTESTANT_PINNED, pinned::begin, pinned::end, nullptr, nullptr, pinned::allocate, pinned::release, nullptr,
-     nullptr, nullptr},
+    {"RMM pool", CONTESTANT_PINNED, pinned::begin, pinned::end, nullptr, nullptr, nullptr, pinned::allocate, pinned::release,
+     nullptr, nullptr, nullptr},
   };
   *count = sizeof all / sizeof *all;
   return all;

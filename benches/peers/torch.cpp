@@ -53,7 +53,7 @@ std::uint64_t peak() { return static_cast<std::uint64_t>(cache::getDeviceStats(0
 extern "C" __attribute__((visibility("default"))) const contestant* warpmem_bench_contestants(std::size_t* count)
 {
   static const contestant all[] = {
-    {"PyTorch", 0, begin, end, nullptr, nullptr, allocate, release, reserved, peak, reset},
+    {"PyTorch", 0, begin, end, nullptr, nullptr, nullptr, allocate, release, reserved, peak, reset},
   };
   *count = 1;
   return all;
