@@ -3,7 +3,7 @@
 use super::results::{Results, Row};
 use super::table::{libraries, short};
 
-const WIDTH: f64 = 900.0;
+const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 520.0;
 /// The area of the lines; the legend is to its right.
 const LEFT: f64 = 80.0;
@@ -11,11 +11,26 @@ const RIGHT: f64 = 690.0;
 const TOP: f64 = 50.0;
 const BOTTOM: f64 = 450.0;
 
-/// Colours that are told apart by most eyes, and on paper.
-const COLOURS: [&str; 10] = [
-    "#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f3c8d", "#888888",
-    "#a6611a",
+/// The same colour for a library in both pictures; colours that are told apart by most eyes, and on paper.
+const COLOURS: [(&str, &str); 12] = [
+    ("driver", "#000000"),
+    ("driver, plain", "#888888"),
+    ("warpmem", "#56b4e9"),
+    ("warpmem, outside stream", "#a6cee3"),
+    ("warpmem cache", "#0072b2"),
+    ("warpmem cache, outside stream", "#7f3c8d"),
+    ("RMM async", "#e69f00"),
+    ("RMM pool", "#d55e00"),
+    ("RMM arena", "#a6611a"),
+    ("RMM binning", "#cc79a7"),
+    ("PyTorch", "#009e73"),
+    ("CuPy", "#b2b200"),
 ];
+const OTHERS: &str = "#ff00ff";
+
+fn colour(library: &str) -> &'static str {
+    COLOURS.iter().find(|(name, _)| *name == library).map_or(OTHERS, |(_, colour)| colour)
+}
 
 struct Line {
     name: String,
@@ -66,15 +81,14 @@ fn lines(results: &Results, bench: &str, place: impl Fn(&str) -> Option<f64>, is
     let rows: Vec<&Row> = results.rows.iter().filter(|row| row.bench == bench).collect();
     libraries(rows.iter().copied())
         .into_iter()
-        .enumerate()
-        .map(|(at, library)| {
+        .map(|library| {
             let mut points: Vec<(f64, f64)> = rows
                 .iter()
                 .filter(|row| row.library == library && row.median > 0.0)
                 .filter_map(|row| Some((place(&row.case)?, row.median)))
                 .collect();
             points.sort_by(|a, b| a.0.total_cmp(&b.0));
-            Line { name: library.to_string(), colour: COLOURS[at % COLOURS.len()], is_dashed, points }
+            Line { name: library.to_string(), colour: colour(library), is_dashed, points }
         })
         .filter(|line| !line.points.is_empty())
         .collect()
