@@ -322,6 +322,8 @@ typedef struct entrant {
     const contestant *is;
     /* For the program's one thread. */
     void *native, *stream;
+    /* It could not go on, and has no further turns. */
+    int is_out;
 } entrant;
 
 static entrant field[MOST_CONTESTANTS];
@@ -424,14 +426,11 @@ MAYBE_UNUSED static void end_contest(void)
     MUST(warp_shutdown());
 }
 
-MAYBE_UNUSED static void *allocate_or_exit(const entrant *who, size_t size)
+/* Ends a contestant's part, and not that of the others. */
+MAYBE_UNUSED static void put_out(entrant *who, const char *bench)
 {
-    void *ptr = who->is->allocate(size, who->stream);
-    if (ptr == NULL) {
-        fprintf(stderr, "%s: no %zu bytes\n", who->is->library, size);
-        exit(1);
-    }
-    return ptr;
+    fprintf(stderr, "left out: %s in %s: it was refused memory\n", who->is->library, bench);
+    who->is_out = 1;
 }
 
 /* ---- Taking turns -------------------------------------------------------------------------------------------------------- */
@@ -467,13 +466,18 @@ MAYBE_UNUSED static void contest(const char *bench, const char *what, const char
     if (values == NULL)
         exit(1);
     for (int i = 0; i < field_count; i++)
-        times[i] = repetitions(&field[i], turn, with);
+        times[i] = field[i].is_out ? 0 : repetitions(&field[i], turn, with);
     for (int round = 0; round < asked.rounds; round++)
         for (int k = 0; k < field_count; k++) {
             int i = (round + k) % field_count;
             if (times[i] == 0)
                 continue;
             double each = turn(&field[i], times[i], with) / (double)times[i];
+            if (each < 0) {
+                put_out(&field[i], bench);
+                times[i] = 0;
+                continue;
+            }
             values[i * asked.rounds + round] = convert ? convert(each, with) : each;
         }
     for (int i = 0; i < field_count; i++)

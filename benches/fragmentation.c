@@ -20,11 +20,16 @@ static struct {
     size_t size;
 } blocks[MOST_BLOCKS];
 static uint64_t live, most_live;
+static int refused;
 
 static void take(const entrant *who, int slot, size_t size)
 {
-    blocks[slot].ptr = allocate_or_exit(who, size);
+    blocks[slot].ptr = refused ? NULL : who->is->allocate(size, who->stream);
     blocks[slot].size = size;
+    if (blocks[slot].ptr == NULL) {
+        refused = 1;
+        return;
+    }
     live += size;
     most_live = live > most_live ? live : most_live;
 }
@@ -113,20 +118,23 @@ int main(int count, char **words)
         int made = 0;
         for (int round = 0; round < asked.rounds && (round == 0 || now() < end); round++, made++)
             for (int i = 0; i < field_count; i++) {
-                const entrant *who = &field[i];
-                if (who->is->peak_reserved == NULL || who->is->reset == NULL)
+                entrant *who = &field[i];
+                if (who->is_out || who->is->peak_reserved == NULL || who->is->reset == NULL)
                     continue;
                 who->is->reset();
                 live = most_live = 0;
+                refused = 0;
                 KINDS[k].make(who, (uint64_t)round + 1);
                 for (int b = 0; b < MOST_BLOCKS; b++)
                     give(who, b);
                 wait_for(who->is, who->stream);
+                if (refused)
+                    put_out(who, "fragmentation");
                 values[i * asked.rounds + round] = (double)who->is->peak_reserved() / (double)most_live;
                 who->is->reset();
             }
         for (int i = 0; i < field_count; i++)
-            if (field[i].is->peak_reserved != NULL && field[i].is->reset != NULL)
+            if (!field[i].is_out && field[i].is->peak_reserved != NULL && field[i].is->reset != NULL)
                 report("fragmentation", field[i].is->library, KINDS[k].name, "times", values + i * asked.rounds, made);
     }
     free(values);

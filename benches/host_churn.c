@@ -93,7 +93,7 @@ static double turn(const entrant *who, size_t times, const void *with)
     const struct churn *churn = with;
     uint64_t state = 1;
     for (uint32_t i = 0; i < churn->live; i++)
-        blocks[i] = allocate_or_exit(who, (size_t)churn->smallest);
+        blocks[i] = who->is->allocate((size_t)churn->smallest, who->stream);
     double begin = now();
     for (size_t i = 0; i < times; i++) {
         uint64_t drawn = draw(&state);

@@ -15,9 +15,11 @@
 
 #include <unistd.h>
 
+/* Nanoseconds of a step; below 0 when the contestant did not get through. */
 static double replay(const entrant *who, const recording *log, void **blocks)
 {
     const contestant *is = who->is;
+    size_t done = log->count;
     double begin = now();
     for (size_t i = 0; i < log->count; i++) {
         const step *at = &log->steps[i];
@@ -25,12 +27,16 @@ static double replay(const entrant *who, const recording *log, void **blocks)
             is->release(blocks[at->slot], at->size, who->stream);
             blocks[at->slot] = NULL;
         } else {
-            blocks[at->slot] = allocate_or_exit(who, at->size);
+            blocks[at->slot] = is->allocate(at->size, who->stream);
+            if (blocks[at->slot] == NULL) {
+                done = i;
+                break;
+            }
         }
     }
     double took = now() - begin;
     /* What the log leaves live; sizes are those of the last allocation in the slot. */
-    for (size_t i = log->count; i-- > 0;) {
+    for (size_t i = done; i-- > 0;) {
         const step *at = &log->steps[i];
         if (!at->is_free && blocks[at->slot] != NULL) {
             is->release(blocks[at->slot], at->size, who->stream);
@@ -38,7 +44,7 @@ static double replay(const entrant *who, const recording *log, void **blocks)
         }
     }
     wait_for(who->is, who->stream);
-    return took / (double)log->count;
+    return done == log->count ? took / (double)log->count : -1;
 }
 
 static recording recorded(int index)
@@ -83,10 +89,14 @@ int main(int count, char **words)
         void **blocks = calloc((size_t)log->slots + 1, sizeof *blocks);
         for (int k = 0; k < field_count; k++) {
             int i = (made + k) % field_count;
-            const entrant *who = &field[i];
+            entrant *who = &field[i];
+            if (who->is_out)
+                continue;
             double *to = values + i * rounds * KINDS + made;
             to[COLD * rounds] = replay(who, log, blocks);
             to[WARM * rounds] = replay(who, log, blocks);
+            if (to[COLD * rounds] < 0 || to[WARM * rounds] < 0)
+                put_out(who, "trace");
             if (who->is->peak_reserved)
                 to[PEAK * rounds] = (double)who->is->peak_reserved() / (double)log->peak_live;
             /* It starts from nothing next time; nor must it hold what others are then said to hold, or lack it. */
@@ -98,6 +108,8 @@ int main(int count, char **words)
     for (int i = 0; i < field_count; i++) {
         const double *of = values + i * rounds * KINDS;
         const char *library = field[i].is->library;
+        if (field[i].is_out)
+            continue;
         report("trace", library, "cold", "ns/operation", of + COLD * rounds, made);
         report("trace", library, "warm", "ns/operation", of + WARM * rounds, made);
         if (field[i].is->peak_reserved)

@@ -25,8 +25,9 @@ print(list(found.submodule_search_locations)[0] if found else "")' "$1" 2>/dev/n
 cuda_include=""
 cuda_library=""
 nvcc="$(command -v nvcc || true)"
-for toolkit in ${nvcc:+"$(dirname "$(dirname "$(readlink -f "$nvcc")")")"} /usr/local/cuda "$(package nvidia)"/cu13; do
-    [ -z "$cuda_include" ] && [ -f "$toolkit/include/cuda_runtime_api.h" ] && cuda_include="$toolkit/include"
+for toolkit in ${nvcc:+"$(dirname "$(dirname "$(readlink -f "$nvcc")")")"} /usr/local/cuda "$(package nvidia)"/cu1[0-9]; do
+    [ -z "$cuda_include" ] && [ -f "$toolkit/include/cuda_runtime_api.h" ] &&
+        [ -f "$toolkit/include/crt/host_defines.h" ] && cuda_include="$toolkit/include"
     for folder in "$toolkit/lib64" "$toolkit/lib"; do
         if [ -z "$cuda_library" ]; then
             file="$(ls "$folder"/libcudart.so.* 2>/dev/null | head -n 1)"
