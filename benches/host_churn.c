@@ -26,6 +26,14 @@ static void *malloc_allocate(size_t size, void *stream)
     return malloc(size);
 }
 
+/* With the alignment that the library gives to all blocks of the CPU. */
+static void *aligned_allocate(size_t size, void *stream)
+{
+    void *ptr = NULL;
+    (void)stream;
+    return posix_memalign(&ptr, 64, size) == 0 ? ptr : NULL;
+}
+
 static void malloc_release(void *ptr, size_t size, void *stream)
 {
     (void)size, (void)stream;
@@ -83,6 +91,7 @@ static void *host_cache_allocate(size_t size, void *stream)
 
 static const contestant CONTESTANTS[] = {
     {.library = "malloc", .allocate = malloc_allocate, .release = malloc_release},
+    {.library = "malloc, aligned", .allocate = aligned_allocate, .release = malloc_release},
     {.library = "mimalloc", .begin = mimalloc_begin, .allocate = mimalloc_allocate, .release = mimalloc_release},
     {.library = "warpmem", .allocate = host_allocate, .release = our_release},
     {.library = "warpmem cache", .begin = host_cache_begin, .allocate = host_cache_allocate, .release = our_release},

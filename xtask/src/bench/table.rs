@@ -18,6 +18,7 @@ pub const LIBRARIES: &[&str] = &[
     "CuPy",
     "Warp",
     "malloc",
+    "malloc, aligned",
     "mimalloc",
 ];
 
