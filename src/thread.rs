@@ -140,6 +140,33 @@ impl Record {
         float - kept
     }
 
+    /// Counts one more, of `bytes` that the thread has kept to itself. False when it has fewer, and nothing is counted.
+    #[inline(always)]
+    pub fn count_from_float(&self, key: u32, bytes: u64) -> bool {
+        let count = &self.counts[key as usize % COUNTS];
+        let float = count.float.load(Ordering::Relaxed);
+        if count.key.load(Ordering::Relaxed) != key + 1 || float < bytes {
+            return false;
+        }
+        count.first.store(count.first.load(Ordering::Relaxed) + 1, Ordering::Release);
+        count.float.store(float - bytes, Ordering::Release);
+        true
+    }
+
+    /// Counts one of the second sort, and has the thread keep its bytes to itself. False when it has kept enough before, and nothing
+    /// is counted.
+    #[inline(always)]
+    pub fn count_to_float(&self, key: u32, bytes: u64) -> bool {
+        let count = &self.counts[key as usize % COUNTS];
+        let float = count.float.load(Ordering::Relaxed);
+        if count.key.load(Ordering::Relaxed) != key + 1 || float > FLOAT {
+            return false;
+        }
+        count.second.store(count.second.load(Ordering::Relaxed) + 1, Ordering::Release);
+        count.float.store(float + bytes, Ordering::Release);
+        true
+    }
+
     /// The bytes that the thread kept to itself under `key`, no more kept.
     pub fn end_float(&self, key: u32) -> u64 {
         let count = &self.counts[key as usize % COUNTS];

@@ -127,7 +127,9 @@ pub fn allocate(order: Order<'_>, from: &Entered<Allocator>) -> Result<u64> {
 /// Memory of the CPU belongs to no stream.
 fn on_host(order: &Order<'_>, from: &Entered<Allocator>) -> Result<u64> {
     let recording = builtin::recording_on_cpu(order.size)?;
-    if recording.is_none() && let Some(served) = caching::allocate(&order, from, None) {
+    if recording.is_none()
+        && let Some(served) = caching::allocate(&order, from, None)
+    {
         return served;
     }
     let request = Request {

@@ -134,7 +134,7 @@ pub fn describe_by_driver(address: u64) -> Result<PointerInfo> {
 /// Whether an address that neither the ledger nor the driver knows is that of a block which was freed a short while ago, and
 /// nothing that the CPU could touch has come there since.
 pub fn was_freed(address: u64) -> bool {
-    (LEDGER.is_recently_freed(address) || caching::is_at_hand(address)) && !is_readable(address)
+    (LEDGER.is_recently_freed(address) || caching::is_kept(address)) && !is_readable(address)
 }
 
 /// Whether the CPU can read a byte there; where the kernel does not let us ask, it is taken for so.

@@ -3,8 +3,8 @@
 
 use super::uses::{self, Use, Uses};
 use super::{
-    HOLDS_STREAM, Kind, LEDGER, OF_GRAPH, PER_THREAD, USED_ELSEWHERE, builtin, caching, custom, direct, forget_graph,
-    forget_holds, parked, reached, returned, statistics,
+    HOLDS_STREAM, Kind, LEDGER, OF_GRAPH, PER_THREAD, USED_ELSEWHERE, builtin, caching, custom, direct,
+    forget_graph, forget_holds, parked, reached, returned, statistics,
 };
 use crate::capture::{self, Freed};
 use crate::device::Device;

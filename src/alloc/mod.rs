@@ -57,8 +57,6 @@ const OF_GRAPH: u16 = 16;
 const NOT_YET: u16 = 32;
 /// An allocator of other code made the block, and not of what it had from this library.
 const MADE_ELSEWHERE: u16 = 64;
-/// A cache has the memory, and its block says whether a caller has it: the record's graph is the block's number.
-const IN_CACHE: u16 = 256;
 /// The library has the block for itself: it is in no count of a caller's blocks.
 const OWN_USE: u16 = 128;
 
@@ -327,10 +325,6 @@ fn enter(ledger: &Ledger, me: &'static thread::Record, record: &Record) -> Resul
 fn drop_stale(ledger: &Ledger, old: &Record, new: &Record) {
     let removed = ledger.remove(old.base(), |now| if now == old { Ok(()) } else { Err(()) });
     if let Ok(old) = removed {
-        if old.flags() & IN_CACHE != 0 {
-            caching::drop_stale(&old);
-            return;
-        }
         log!(
             Warning,
             "the driver gave {:#x} although {} bytes at {:#x} were not freed here: other code freed them; the old record is dropped",

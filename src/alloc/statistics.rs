@@ -97,6 +97,24 @@ pub fn count_free_of(me: &thread::Record, device: &'static Device, kind: u8, siz
     }
 }
 
+/// As `count_alloc_of`, of a cached block.
+#[inline(always)]
+pub fn count_cached_alloc(me: &thread::Record, device: &'static Device, kind: u8, size: u64) {
+    let key = key(device.index(), usize::from(kind));
+    if !me.count_from_float(key, size) {
+        count_alloc_of(me, device, kind, size);
+    }
+}
+
+/// As `count_free_of`, of a cached block. The thread keeps one of any size to itself.
+#[inline(always)]
+pub fn count_cached_free(me: &thread::Record, device: &'static Device, kind: u8, size: u64) {
+    let key = key(device.index(), usize::from(kind));
+    if !me.count_to_float(key, size) {
+        count_free_of(me, device, kind, size);
+    }
+}
+
 pub fn count_stale(record: &Record) {
     if let Some(counters) = crate::device::at(record.device()).and_then(|of| counters(of, record.kind())) {
         counters.stale.fetch_add(1, Ordering::Relaxed);

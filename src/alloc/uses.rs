@@ -1,7 +1,7 @@
 //! Which streams, beside its own, used a block: a free must come after their work too. Most blocks are used on
 //! their own stream only and never appear here.
 
-use super::{Block, HOLDS_STREAM, IN_CACHE, Kind, LEDGER, OF_GRAPH, PER_THREAD, USED_ELSEWHERE, caching, parked};
+use super::{Block, HOLDS_STREAM, Kind, LEDGER, OF_GRAPH, PER_THREAD, USED_ELSEWHERE, caching, parked};
 use crate::capture::{self, Graph, LastRun};
 use crate::error::{Result, error};
 use crate::fork::Lock;
@@ -201,15 +201,7 @@ pub fn note_graph(record: &Record, graph: &Entered<Graph>) {
 
 /// Says in the record that there is a list of uses. False when the block was freed meanwhile.
 fn mark_used(base: u64) -> bool {
-    let mut marked = false;
-    LEDGER.update(base, |now| {
-        // One that a cache has again since was freed.
-        if now.flags() & IN_CACHE == 0 {
-            now.set_flags(now.flags() | USED_ELSEWHERE);
-            marked = true;
-        }
-    });
-    marked
+    LEDGER.update(base, |now| now.set_flags(now.flags() | USED_ELSEWHERE))
 }
 
 /// How often notes were taken away: what a thread remembers of one may be of a block that is gone.

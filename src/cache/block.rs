@@ -16,10 +16,12 @@ pub enum State {
     Free = 1,
     /// A thread has it at hand.
     AtHand = 2,
-    /// A caller has it, and the ledger's record of it says only where it lies: how many bytes were asked for is said here.
+    /// A caller has it, and the ledger does not know it: how many bytes were asked for is said here.
     Out = 3,
+    /// It is being entered in the ledger.
+    Telling = 4,
     /// A caller has it as a block like any other, of which the ledger says everything.
-    Told = 4,
+    Told = 5,
 }
 
 /// Two cache lines: what threads need to take and give it, and what a heap needs.
@@ -109,12 +111,13 @@ impl Block {
             1 => State::Free,
             2 => State::AtHand,
             3 => State::Out,
-            4 => State::Told,
+            4 => State::Telling,
+            5 => State::Told,
             _ => State::Void,
         }
     }
 
-    /// A block that is at hand becomes one of a caller's of which the ledger says everything.
+    /// A block that is at hand, or being entered in the ledger, becomes one of a caller's of which that says everything.
     pub fn tell(&self) {
         self.set_state(State::Told);
     }

@@ -8,10 +8,9 @@ use crate::thread;
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Blocks of up to 1 GiB are kept at hand.
-const CLASSES: usize = class_of(1 << 30) + 1;
-/// As many bytes as a front has, and one block more.
-const MOST_BYTES: u64 = 64 << 20;
+/// Larger blocks are not kept at hand.
+pub const MOST_AT_HAND: u64 = 1 << 30;
+const CLASSES: usize = class_of(MOST_AT_HAND) + 1;
 /// As many blocks of one class.
 const MOST: u32 = 32;
 
@@ -66,7 +65,7 @@ impl Front {
             busy: AtomicBool::new(false),
             shut: AtomicBool::new(false),
             bytes: AtomicU64::new(0),
-            most: AtomicU64::new(lane.most_at_hand().min(MOST_BYTES)),
+            most: AtomicU64::new(lane.of().most_at_hand),
             free: AtomicBool::new(false),
             taken: AtomicU64::new(0),
             lane: UnsafeCell::new(Some(lane)),
@@ -82,7 +81,7 @@ impl Front {
     pub(super) unsafe fn renew(&self, lane: &'static Lane) {
         // SAFETY: the caller's promise.
         unsafe { *self.lane.get() = Some(lane) };
-        self.most.store(lane.most_at_hand().min(MOST_BYTES), Ordering::Relaxed);
+        self.most.store(lane.of().most_at_hand, Ordering::Relaxed);
         self.free.store(false, Ordering::Relaxed);
         self.taken.store(0, Ordering::Relaxed);
         self.shut.store(false, Ordering::Release);

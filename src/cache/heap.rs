@@ -5,9 +5,12 @@
 
 use super::Lane;
 use super::block::{self, Block, State};
+use super::map::{self, Map};
 use super::sizes::{CLASSES, GRANULE, LARGE_GRANULE, SMALL, class_below, class_of, rounded};
-use crate::ledger::Record;
+use crate::ledger::{InsertError, Record};
 
+/// The finest step of large blocks' sizes.
+const LARGE_STEP: u64 = SMALL / 16;
 const WORDS: usize = CLASSES.div_ceil(64);
 
 /// Free blocks of one sort of chunk, by class.
@@ -113,13 +116,32 @@ pub struct Chunk {
     pub like: Record,
 }
 
+/// A chunk that a heap has.
+struct Kept {
+    chunk: Chunk,
+    map: &'static Map,
+}
+
+/// Why a chunk was not taken in.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// No memory for what is to be known of it.
+    NoMemory,
+    /// Some of its addresses are another chunk's.
+    InUse,
+}
+
 /// See the top of the file. Its user keeps others out.
 pub struct Heap {
     /// Whose blocks they are.
     pub(super) lane: Option<&'static Lane>,
+    /// Free blocks in chunks of which other blocks are in use.
     small: Lists,
     large: Lists,
-    chunks: Vec<Option<Chunk>>,
+    /// Chunks that are free as a whole. They are broken up only for what fits nowhere else.
+    whole_small: Lists,
+    whole_large: Lists,
+    chunks: Vec<Option<Kept>>,
     no_chunks: Vec<u32>,
     spare: Vec<&'static Block>,
     /// Bytes of all chunks.
@@ -136,6 +158,8 @@ impl Heap {
             lane: None,
             small: Lists::new(),
             large: Lists::new(),
+            whole_small: Lists::new(),
+            whole_large: Lists::new(),
             chunks: Vec::new(),
             no_chunks: Vec::new(),
             spare: Vec::new(),
@@ -145,50 +169,80 @@ impl Heap {
         }
     }
 
-    fn lists(&mut self, chunk: u32) -> &mut Lists {
-        match self.chunks[chunk as usize] {
-            Some(Chunk { small: true, .. }) => &mut self.small,
-            _ => &mut self.large,
+    /// The lists that a free block is in.
+    fn lists_of(&mut self, block: &Block) -> &mut Lists {
+        let small = self.chunks[block.chunk() as usize].as_ref().is_some_and(|kept| kept.chunk.small);
+        match (small, is_whole(block)) {
+            (true, false) => &mut self.small,
+            (false, false) => &mut self.large,
+            (true, true) => &mut self.whole_small,
+            (false, true) => &mut self.whole_large,
         }
     }
 
-    /// Takes in a piece of memory. False without memory for what is to be known of it.
-    pub fn add(&mut self, chunk: Chunk) -> bool {
-        let Some(block) = self.unused() else { return false };
+    fn put_in_list(&mut self, block: &'static Block) {
+        self.free += block.size();
+        if is_whole(block) {
+            self.whole += block.size();
+        }
+        self.lists_of(block).put(block);
+    }
+
+    fn take_from_list(&mut self, block: &'static Block) {
+        self.free -= block.size();
+        if is_whole(block) {
+            self.whole -= block.size();
+        }
+        self.lists_of(block).take(block);
+    }
+
+    /// Takes in a piece of memory.
+    pub fn add(&mut self, chunk: Chunk) -> Result<(), Refused> {
+        let granule = if chunk.small { GRANULE } else { LARGE_STEP };
+        let map = map::make(chunk.base, chunk.size, granule).ok_or(Refused::NoMemory)?;
+        let Some(block) = self.unused() else {
+            map::give_back(map);
+            return Err(Refused::NoMemory);
+        };
         let number = self.no_chunks.pop().unwrap_or_else(|| {
             self.chunks.push(None);
             self.chunks.len() as u32 - 1
         });
-        self.chunks[number as usize] = Some(chunk);
         block.place(chunk.base, chunk.size, number);
         block.before.set(None);
         block.behind.set(None);
         block.set_state(State::Free);
+        map.begin(block);
+        if let Err(error) = map::enter(map, chunk.base, chunk.size, &chunk.like) {
+            self.retire(block);
+            self.no_chunks.push(number);
+            map::give_back(map);
+            return Err(match error {
+                InsertError::OutOfMemory => Refused::NoMemory,
+                InsertError::Overlap(_) | InsertError::AddressRange => Refused::InUse,
+            });
+        }
+        self.chunks[number as usize] = Some(Kept { chunk, map });
         self.reserved += chunk.size;
-        self.free += chunk.size;
-        self.whole += chunk.size;
-        self.lists(number).put(block);
-        true
+        self.put_in_list(block);
+        Ok(())
     }
 
-    /// A block of at least `size` bytes, with what is known of its chunk; in the hands of whoever takes it, but not handed out.
-    pub fn take(&mut self, size: u64) -> Option<(&'static Block, Record)> {
+    /// A block of at least `size` bytes; in the hands of whoever takes it, but not handed out.
+    pub fn take(&mut self, size: u64) -> Option<&'static Block> {
         let wanted = rounded(size);
-        let (lists, least) = match wanted <= SMALL {
-            true => (&self.small, GRANULE),
-            // The finest step of their sizes.
-            false => (&self.large, SMALL / 16),
+        let (broken, whole, least) = match wanted <= SMALL {
+            true => (&self.small, &self.whole_small, GRANULE),
+            false => (&self.large, &self.whole_large, LARGE_STEP),
         };
-        let block = lists.find(wanted)?;
+        let block = broken.find(wanted).or_else(|| whole.find(wanted))?;
         let number = block.chunk();
-        let like = self.chunks[number as usize]?.like;
-        let was_whole = is_whole(block);
-        self.lists(number).take(block);
-        self.free -= block.size();
-        if was_whole {
-            self.whole -= block.size();
-        }
-        if block.size() - wanted >= least
+        let Kept { chunk, map } = self.chunks[number as usize].as_ref()?;
+        let (kind, map) = (chunk.like.kind(), *map);
+        self.take_from_list(block);
+        // In a very large chunk blocks begin at multiples of more.
+        let wanted = wanted.next_multiple_of(map.granule());
+        if block.size() >= wanted + least
             && let Some(rest) = self.unused()
         {
             rest.place(block.base() + wanted, block.size() - wanted, number);
@@ -201,39 +255,36 @@ impl Heap {
             }
             block.behind.set(Some(rest));
             rest.set_state(State::Free);
-            self.free += rest.size();
-            self.lists(number).put(rest);
+            map.begin(rest);
+            self.put_in_list(rest);
         }
-        block.take_for(self.lane, like.kind());
-        Some((block, like))
+        block.take_for(self.lane, kind);
+        Some(block)
     }
 
     /// Takes back what `take` gave. It is joined to free neighbours, and the block may be another one's part afterwards; comes back
     /// when its chunk is free as a whole now.
     pub fn put(&mut self, block: &'static Block) -> Option<&'static Block> {
-        let number = block.chunk();
-        self.free += block.size();
         let mut joined = block;
         joined.set_state(State::Free);
         if let Some(behind) = block.behind.get().filter(|behind| behind.state() == State::Free) {
-            self.lists(number).take(behind);
+            self.take_from_list(behind);
             self.join(block, behind);
         }
         if let Some(before) = block.before.get().filter(|before| before.state() == State::Free) {
-            self.lists(number).take(before);
+            self.take_from_list(before);
             self.join(before, block);
             joined = before;
         }
-        self.lists(number).put(joined);
-        if !is_whole(joined) {
-            return None;
-        }
-        self.whole += joined.size();
-        Some(joined)
+        self.put_in_list(joined);
+        is_whole(joined).then_some(joined)
     }
 
     /// Makes the second part of the first.
     fn join(&mut self, first: &'static Block, second: &'static Block) {
+        if let Some(kept) = &self.chunks[second.chunk() as usize] {
+            kept.map.end(second.base());
+        }
         first.resize(first.size() + second.size());
         let behind = second.behind.get();
         first.behind.set(behind);
@@ -262,13 +313,12 @@ impl Heap {
     /// Gives up a chunk that is free as a whole.
     pub fn remove(&mut self, block: &'static Block) -> Option<Chunk> {
         let number = block.chunk();
-        let chunk = self.chunks[number as usize]?;
-        self.lists(number).take(block);
-        self.chunks[number as usize] = None;
+        self.take_from_list(block);
+        let Kept { chunk, map } = self.chunks[number as usize].take()?;
         self.no_chunks.push(number);
+        map::leave(chunk.base);
+        map::give_back(map);
         self.reserved -= chunk.size;
-        self.free -= chunk.size;
-        self.whole -= chunk.size;
         self.retire(block);
         Some(chunk)
     }
@@ -276,12 +326,8 @@ impl Heap {
     /// Chunks that are free as a whole, given up until they have `bytes` together: the one that is just enough, else the largest.
     pub fn remove_whole(&mut self, bytes: u64) -> Vec<Chunk> {
         let mut whole = Vec::new();
-        for lists in [&self.small, &self.large] {
-            lists.each(|block| {
-                if is_whole(block) {
-                    whole.push(block);
-                }
-            });
+        for lists in [&self.whole_small, &self.whole_large] {
+            lists.each(|block| whole.push(block));
         }
         whole.sort_by_key(|block| block.size());
         let mut removed = Vec::new();
@@ -297,15 +343,8 @@ impl Heap {
 
     /// The smallest chunk that is free as a whole, is of that sort and serves that many bytes without wasting as many.
     fn find_whole(&self, bytes: u64, small: bool) -> Option<&'static Block> {
-        let lists = if small { &self.small } else { &self.large };
-        let mut best: Option<&'static Block> = None;
-        lists.each(|block| {
-            let fits = is_whole(block) && block.size() >= bytes && block.size() / 2 <= bytes;
-            if fits && best.is_none_or(|best| block.size() < best.size()) {
-                best = Some(block);
-            }
-        });
-        best
+        let lists = if small { &self.whole_small } else { &self.whole_large };
+        lists.find(bytes).filter(|block| block.size() / 2 <= bytes)
     }
 
     pub fn has_whole(&self, bytes: u64, small: bool) -> bool {
@@ -323,7 +362,8 @@ impl Heap {
     }
 
     pub fn largest_free(&self) -> u64 {
-        self.small.largest().max(self.large.largest())
+        let lists = [&self.small, &self.large, &self.whole_small, &self.whole_large];
+        lists.into_iter().map(Lists::largest).max().unwrap_or(0)
     }
 }
 

@@ -7,20 +7,35 @@
 //! - A `Block` says where it is by its `State`. Blocks are never freed as objects, so an old reference finds one, and sees whether it
 //!   is still that.
 //!
-//! A block that was taken from a heap is in the ledger until it goes back there. While it is at hand its record stays where it is: so
-//! handing it out costs no search.
+//! - A `Map` tells which block an address lies in.
+//!
+//! The ledger knows of none of this: a block that is handed out is entered in no tree, and taken out of none.
 
 mod block;
 mod front;
 mod heap;
 mod lane;
+mod map;
 mod sizes;
 
 #[cfg(test)]
 mod tests;
 
-pub use block::{Block, State, at, mend_in_child};
-pub use front::{Front, Given};
-pub use heap::{Chunk, chunk_for};
-pub use lane::{Inner, Lane, Of};
+pub use block::{Block, State};
+pub use front::{Front, Given, MOST_AT_HAND};
+pub use heap::{Chunk, Refused, chunk_for};
+pub use lane::{Lane, Of, Totals};
+pub use map::{each, find};
 pub use sizes::{GRANULE, LARGEST};
+
+/// After a fork, in the child: what the parent kept is the parent's.
+///
+/// # Safety
+/// As `Lock::replace_in_child`.
+pub unsafe fn mend_in_child() {
+    // SAFETY: the caller's promise.
+    unsafe {
+        block::mend_in_child();
+        map::mend_in_child();
+    }
+}

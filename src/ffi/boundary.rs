@@ -107,6 +107,18 @@ fn unset_size<T: Grows>(size: usize) -> crate::error::Error {
     )
 }
 
+/// A caller's struct of options where it lies, if it has just our size: for a look at what is usual, before `options`.
+#[inline(always)]
+pub fn seen_options<'a, T: Grows>(from: *const T) -> Option<&'a T> {
+    if from.is_null() || !from.is_aligned() {
+        return None;
+    }
+    // SAFETY: not NULL and aligned; `struct_size` is the first field.
+    let is_ours = unsafe { from.cast::<usize>().read() } == size_of::<T>();
+    // SAFETY: the caller says that it has that many bytes, which are a value of `T` by `Grows`, and leaves them alone during the call.
+    is_ours.then(|| unsafe { &*from })
+}
+
 /// Reads a struct of options. NULL is all defaults; a shorter one is an older caller's; a longer one is a newer
 /// caller's and passes as long as what we do not know is zero.
 #[inline]

@@ -4,7 +4,9 @@
 //! nothing but a pointer. Every block is in the library's ledger from its allocation to its free.
 
 use super::allocator::{given_allocator, warp_allocator};
-use super::boundary::{Grows, address, guard, handle, opaque, options, out, out_struct, pointer, text};
+use super::boundary::{
+    Grows, address, guard, handle, opaque, options, out, out_struct, pointer, seen_options, text,
+};
 use super::device::{found_device, told, warp_device};
 use super::mempool::{given_pool, warp_mempool};
 use super::status::warp_status;
@@ -244,23 +246,24 @@ pub unsafe extern "C" fn warp_alloc_with(
 ) -> warp_status {
     guard(|| {
         let out = self::out(out, "out")?;
-        let given_options = self::options(options)?;
-        if let Some(asked) = usual(device, &given_options) {
-            let address = match caching::allocate_again(asked, size) {
-                Some(address) => address,
-                None => caching::remembering(asked, || allocate_with(device, size, &given_options))?,
-            };
+        let asked = seen_options(options).and_then(|options| usual(device, options));
+        if let Some(address) = asked.and_then(|asked| caching::allocate_again(asked, size)) {
             out.put(pointer(address));
-        } else {
-            out.put(pointer(allocate_with(device, size, &given_options)?));
+            return Ok(());
         }
+        let given_options = self::options(options)?;
+        let allocate = || allocate_with(device, size, &given_options);
+        out.put(pointer(match asked {
+            Some(asked) => caching::remembering(asked, allocate)?,
+            None => allocate()?,
+        }));
         Ok(())
     })
 }
 
 /// What is asked for, where that is memory as it usually is: nothing but size, stream and allocator.
 #[inline]
-fn usual(device: *mut warp_device, options: &warp_alloc_options) -> Option<Asked> {
+fn usual(device: *const warp_device, options: &warp_alloc_options) -> Option<Asked> {
     let plain = options.alignment <= 1
         && options.tag.is_null()
         && options.kind == WARP_MEMORY_UNKNOWN

@@ -249,8 +249,7 @@ impl Ledger {
         Some(record)
     }
 
-    /// Changes the record whose base is `base`; says whether there is one. What `change` does to the base is ignored, and so is a size
-    /// that is larger than it was.
+    /// Changes the record whose base is `base`; says whether there is one. What `change` does to base and size is ignored.
     /// Readers see the record before or after the change, never a mixture.
     pub fn update(&self, base: u64, change: impl FnOnce(&mut Record)) -> bool {
         let mut nearby = self.nearby(self.hints.of_this_thread(), base);

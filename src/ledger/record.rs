@@ -128,13 +128,6 @@ impl Record {
         self
     }
 
-    /// The same with another size.
-    #[must_use]
-    pub const fn resized(self, size: u64) -> Self {
-        let base = self.base;
-        self.moved(base, size)
-    }
-
     /// The first address of the block.
     #[must_use]
     pub const fn base(&self) -> u64 {
@@ -273,12 +266,10 @@ impl Record {
         self.tag = tag;
     }
 
-    /// The record with the base of another, and no more bytes, but some: what an update may not change.
+    /// The record with the place of another: what an update may not change.
     pub(super) const fn at_place_of(mut self, other: &Self) -> Self {
         self.base = other.base;
-        if self.size == 0 || self.size > other.size {
-            self.size = other.size;
-        }
+        self.size = other.size;
         self
     }
 

@@ -2,11 +2,12 @@
 //! handles that it names, and which block begins at an address. What a thread remembers is good until something has changed that it
 //! depends on (`moment`).
 
-use super::{Caching, known};
+use super::Caching;
+use super::known::{self, Cached};
 use crate::alloc::free::{self, FreeOptions};
-use crate::alloc::{HOLDS_STREAM, IN_CACHE, LEDGER, enter, statistics};
-use crate::allocator::{self, Allocator, Request};
-use crate::cache::{self, Block, Front, Given, Lane, State};
+use crate::alloc::statistics;
+use crate::allocator::{Allocator, Request};
+use crate::cache::{Block, Front, Given, Lane, MOST_AT_HAND, State};
 use crate::capture;
 use crate::device::{self, Device};
 use crate::error::{Result, error};
@@ -16,7 +17,7 @@ use crate::moment::{self, Moment};
 use crate::runtime;
 use crate::stream;
 use crate::thread;
-use std::cell::Cell;
+use std::cell::{Cell, UnsafeCell};
 use std::sync::atomic::Ordering;
 
 /// What a caller named, as it came: handles, 0 for what is current.
@@ -40,7 +41,7 @@ struct Served {
     ask: bool,
 }
 
-/// A block that this thread allocated, and the front that it goes back to.
+/// A block that this thread allocated or freed, and the thread's front of its lane.
 #[derive(Clone, Copy)]
 struct Seen {
     base: u64,
@@ -53,8 +54,8 @@ const SEEN: usize = 1024;
 
 /// What a thread remembers. Its own, and that of the next thread which has its record.
 struct Hands {
-    served: [Cell<Option<Served>>; SERVED],
-    seen: [Cell<Option<Seen>>; SEEN],
+    served: UnsafeCell<[Option<Served>; SERVED]>,
+    seen: UnsafeCell<[Option<Seen>; SEEN]>,
     fronts: Cell<Vec<&'static Front>>,
 }
 
@@ -68,12 +69,25 @@ impl Hands {
     #[cold]
     fn make(me: &'static thread::Record) -> &'static Hands {
         let hands: &'static Hands = Box::leak(Box::new(Hands {
-            served: [const { Cell::new(None) }; SERVED],
-            seen: [const { Cell::new(None) }; SEEN],
+            served: UnsafeCell::new([None; SERVED]),
+            seen: UnsafeCell::new([None; SEEN]),
             fronts: Cell::new(Vec::new()),
         }));
         me.attached().store(std::ptr::from_ref(hands).cast_mut().cast(), Ordering::Relaxed);
         hands
+    }
+
+    /// Who served such a request, as far as is remembered.
+    #[inline(always)]
+    fn served(&self, asked: &Asked) -> Option<&Served> {
+        // SAFETY: only the record's own thread comes here, and changes an entry only while it has no reference to one.
+        let served = unsafe { &(&*self.served.get())[Self::place(asked)] };
+        served.as_ref().filter(|served| served.asked == *asked)
+    }
+
+    fn remember(&self, served: Served) {
+        // SAFETY: as in `served`.
+        unsafe { (&mut *self.served.get())[Self::place(&served.asked)] = Some(served) };
     }
 
     #[inline(always)]
@@ -82,9 +96,23 @@ impl Hands {
         (asked.device ^ asked.stream ^ asked.allocator) as usize % SERVED
     }
 
+    /// The block that begins at an address, as far as is remembered.
     #[inline(always)]
-    fn seen_at(&self, base: u64) -> &Cell<Option<Seen>> {
-        &self.seen[((base >> 9) ^ (base >> 19)) as usize % SEEN]
+    fn seen(&self, base: u64) -> Option<Seen> {
+        // SAFETY: as in `served`.
+        let seen = unsafe { &(&*self.seen.get())[Self::place_of(base)] };
+        seen.filter(|seen| seen.base == base && seen.block.base() == base)
+    }
+
+    #[inline(always)]
+    fn see(&self, seen: Seen) {
+        // SAFETY: as in `served`.
+        unsafe { (&mut *self.seen.get())[Self::place_of(seen.base)] = Some(seen) };
+    }
+
+    #[inline(always)]
+    fn place_of(base: u64) -> usize {
+        (base >> 9 ^ base >> 19) as usize % SEEN
     }
 
     /// The thread's front of a lane. `None` when the lane is closed.
@@ -112,33 +140,46 @@ impl Hands {
 pub fn allocate_again(asked: Asked, size: u64) -> Option<u64> {
     let me = thread::mine();
     let hands = Hands::of(me)?;
-    let served = hands.served[Hands::place(&asked)].get()?;
-    if served.asked != asked
-        || served.moment != moment::now(me)
-        || size.wrapping_sub(1) >= 1 << 30
+    let served = hands.served(&asked)?;
+    let front = served.front;
+    if served.moment != moment::now(me)
+        || size.wrapping_sub(1) >= MOST_AT_HAND
         || !runtime::frees_as_usual()
         || served.device.is_lost()
+        || may_be_captured(served)
     {
         return None;
     }
-    if served.device.is_cuda() {
-        if (served.ask || capture::some_are_open()) && may_be_captured(&served) {
-            return None;
-        }
-    } else if capture::captures_cpu() {
-        return None;
-    }
-    let block = served.front.take(size, 0)?;
-    let base = block.base();
-    statistics::count_alloc_of(me, served.device, block.kind(), size);
-    hands.seen_at(base).set(Some(Seen { base, block, front: served.front }));
+    let (base, block) = match front.take(size, 0) {
+        Some(block) => (block.base(), block),
+        None => cut_again(front, size)?,
+    };
+    statistics::count_cached_alloc(me, served.device, block.kind(), size);
+    hands.see(Seen { base, block, front });
     Some(base)
 }
 
-#[inline]
+/// A block from the heap, where that has one.
+#[inline(never)]
+fn cut_again(front: &'static Front, size: u64) -> Option<(u64, &'static Block)> {
+    let lane = front.lane()?;
+    let block = lane.lock().take(size)?;
+    block.hand_out(size, 0);
+    Some((block.base(), block))
+}
+
+#[inline(always)]
 fn may_be_captured(served: &Served) -> bool {
+    if served.stream == 0 {
+        return capture::captures_cpu();
+    }
+    (served.ask || capture::some_are_open()) && is_captured(served.stream)
+}
+
+/// Whether a stream is captured, for all that is known.
+fn is_captured(stream: Handle) -> bool {
     let Ok(driver) = runtime::driver() else { return true };
-    let Ok(stream) = stream::enter(served.stream) else { return true };
+    let Ok(stream) = stream::enter(stream) else { return true };
     stream.enter_context(driver).is_err() || stream.is_capturing(driver).unwrap_or(true)
 }
 
@@ -156,7 +197,7 @@ pub fn remembering(asked: Asked, allocate: impl FnOnce() -> Result<u64>) -> Resu
 fn remember(asked: Asked, moment: Moment, address: u64) {
     let me = thread::mine();
     let Some(hands) = Hands::of(me) else { return };
-    let Some(seen) = hands.seen_at(address).get().filter(|seen| seen.base == address) else { return };
+    let Some(seen) = hands.seen(address) else { return };
     let Some(lane) = seen.front.lane() else { return };
     let Some(device) = device::at(lane.of().device) else { return };
     let (stream, ask) = if device.is_cuda() {
@@ -167,31 +208,40 @@ fn remember(asked: Asked, moment: Moment, address: u64) {
         (0, false)
     };
     let served = Served { asked, moment, device, front: seen.front, stream, ask };
-    hands.served[Hands::place(&asked)].set(Some(served));
+    hands.remember(served);
 }
 
-/// Frees a block that this thread has allocated on this way. False when there is more to it, and nothing is done.
+/// Frees a block that this thread has had to do with on this way. False when there is more to it, and nothing is done.
 #[inline(always)]
 pub fn free_again(address: u64) -> bool {
     let me = thread::mine();
     let Some(hands) = Hands::of(me) else { return false };
-    let Some(seen) = hands.seen_at(address).get() else { return false };
-    let Seen { base, block, front } = seen;
-    if base != address || block.base() != address || !runtime::frees_as_usual() {
+    let Some(Seen { block, front, .. }) = hands.seen(address) else { return false };
+    let Some(lane) = front.lane() else { return false };
+    if !block.lane().is_some_and(|of| std::ptr::eq(of, lane)) || !runtime::frees_as_usual() {
         return false;
     }
-    let lane = front.lane();
-    if !block.lane().zip(lane).is_some_and(|(a, b)| std::ptr::eq(a, b)) || front.is_free() {
-        return false;
-    }
+    let Some(device) = device::at(lane.of().device) else { return false };
     let kind = block.kind();
-    let device = lane.and_then(|lane| device::at(lane.of().device));
-    let told = |asked| {
-        if let Some(device) = device {
-            statistics::count_free_of(me, device, kind, asked);
+    match front.give(block, |asked| statistics::count_cached_free(me, device, kind, asked)) {
+        Given::Done => true,
+        Given::NotOut => false,
+        Given::NoRoom => {
+            put_again(lane, block, |asked| statistics::count_cached_free(me, device, kind, asked))
         }
-    };
-    front.give(block, told) == Given::Done
+    }
+}
+
+/// To the heap, past what the thread has at hand. False when the block is not out.
+#[inline(never)]
+fn put_again(lane: &'static Lane, block: &'static Block, told: impl FnOnce(u64)) -> bool {
+    let asked = block.asked();
+    if !block.turn(State::Out, State::AtHand) {
+        return false;
+    }
+    told(asked);
+    super::put(lane, block);
+    true
 }
 
 /// Serves a request on this way. `None` where it has to go that of any allocator.
@@ -205,41 +255,18 @@ pub fn allocate(caching: &Caching, from: &Entered<Allocator>, request: &Request<
     let front = hands.front(lane)?;
     let block = match front.take(request.size, request.tag) {
         Some(block) => block,
-        None => match cut(caching, lane, front, request) {
-            Ok(block) => block,
+        None => match caching.cut(lane, Some(front), request) {
+            Ok(block) => {
+                block.hand_out(request.size, request.tag);
+                block
+            }
             Err(error) => return Some(Err(error)),
         },
     };
     let base = block.base();
-    statistics::count_alloc_of(me, request.device, block.kind(), request.size);
-    hands.seen_at(base).set(Some(Seen { base, block, front }));
+    statistics::count_cached_alloc(me, request.device, block.kind(), request.size);
+    hands.see(Seen { base, block, front });
     Some(Ok(base))
-}
-
-/// A block of the heap, entered in the ledger and handed out.
-fn cut(
-    caching: &Caching,
-    lane: &'static Lane,
-    front: &'static Front,
-    request: &Request<'_>,
-) -> Result<&'static Block> {
-    let (block, like) = caching.cut(lane, Some(front), request)?;
-    let mut flags = like.flags() | IN_CACHE;
-    if request.stream.is_some() {
-        flags |= HOLDS_STREAM;
-    }
-    let record = like
-        .moved(block.base(), block.size())
-        .with_stream(lane.of().stream.load(Ordering::Acquire))
-        .with_allocator(lane.of().allocator + 1)
-        .with_graph(block.index())
-        .with_flags(flags);
-    if let Err(error) = enter(&LEDGER, thread::mine(), &record) {
-        caching.put(block);
-        return Err(error);
-    }
-    block.hand_out(request.size, request.tag);
-    Ok(block)
 }
 
 /// Frees a block on this way that was found by its record, on any thread. `None` where it has to go that of any block.
@@ -251,9 +278,15 @@ pub fn free_found(
     check: impl Fn(&Record, &FreeOptions<'_>) -> Result<()>,
 ) -> Option<Result<()>> {
     loop {
-        let (record, index) = known::cached(address)?;
-        let Some(record) = record else {
-            return Some(Err(error!(DoubleFree, "{address:#x} was freed before; nothing was freed again")));
+        let (block, record) = match known::cached(address)? {
+            Cached::Out(block, record) => (block, record),
+            Cached::Told => return None,
+            Cached::Nobodys => {
+                return Some(Err(error!(
+                    DoubleFree,
+                    "{address:#x} is no live block, but memory that a cache keeps: it was freed before, or never was a block's first address; nothing was freed"
+                )));
+            }
         };
         if record.base() != address {
             return Some(Err(free::interior(address, &record)));
@@ -261,10 +294,9 @@ pub fn free_found(
         if let Err(error) = check(&record, options) {
             return Some(Err(error));
         }
-        let block = cache::at(index)?;
         let device = device::at(record.device())?;
         let me = thread::mine();
-        let told = |asked| statistics::count_free_of(me, device, block.kind(), asked);
+        let told = |asked| statistics::count_cached_free(me, device, block.kind(), asked);
         if forked {
             // The child only forgets: the parent has the block.
             if block.turn(State::Out, State::Void) {
@@ -280,27 +312,19 @@ pub fn free_found(
         }
         let lane = block.lane()?;
         let hands = Hands::of(me).unwrap_or_else(|| Hands::make(me));
-        let given = hands.front(lane).map_or(Given::NoRoom, |front| front.give(block, told));
-        match given {
-            Given::Done => return Some(Ok(())),
+        let front = hands.front(lane);
+        match front.map_or(Given::NoRoom, |front| front.give(block, told)) {
+            Given::Done => {
+                // Whoever frees a block here will probably free it again.
+                if let Some(front) = front {
+                    hands.see(Seen { base: address, block, front });
+                }
+                return Some(Ok(()));
+            }
             // Another thread was faster: what the block is now is seen in the next round.
             Given::NotOut => {}
-            Given::NoRoom => {
-                if block.turn(State::Out, State::AtHand) {
-                    told(record.size());
-                    known::forget(block);
-                    put(lane, block);
-                    return Some(Ok(()));
-                }
-            }
+            Given::NoRoom if put_again(lane, block, told) => return Some(Ok(())),
+            Given::NoRoom => {}
         }
-    }
-}
-
-/// To the heap, past what the thread has at hand.
-fn put(lane: &Lane, block: &'static Block) {
-    let from = allocator::hold_by_slot(lane.of().allocator);
-    if let Some(caching) = from.as_deref().and_then(super::of) {
-        caching.put(block);
     }
 }

@@ -2,7 +2,6 @@
 //! of its stream, or when that has nothing left to do.
 
 use super::Caching;
-use super::known;
 use crate::allocator::{Request, flags};
 use crate::cache::{Chunk, Lane, Of};
 use crate::device::{self, Device};
@@ -14,6 +13,9 @@ use crate::stream::{self, Stream};
 use crate::{alloc::parked, handle::Entered, thread};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+/// As many bytes as each thread has at hand of a lane, and one block more.
+const MOST_AT_HAND: u64 = 1 << 26;
 
 /// The lanes of a cache by device and stream; without a stream for memory of the CPU.
 #[derive(Default)]
@@ -59,7 +61,6 @@ impl Caching {
             if lanes.0.remove(&(key.0, Some(before))).is_some() {
                 lane.of().stream.store(stream.hold(), Ordering::Release);
                 lanes.0.insert(key, lane);
-                known::moved(lane, stream.index());
                 drop(lanes);
                 moment::passed();
                 // SAFETY: the lane had the hold.
@@ -69,11 +70,17 @@ impl Caching {
         }
         let of = Of {
             device: key.0,
+            has_stream: stream.is_some(),
             stream: AtomicU32::new(stream.map_or(0, Entered::hold)),
             allocator: slot - 1,
+            most_at_hand: if self.settings.keep == 0 {
+                MOST_AT_HAND
+            } else {
+                self.settings.keep.min(MOST_AT_HAND)
+            },
+            totals: self.totals,
         };
-        let at_hand = if self.settings.keep == 0 { u64::MAX } else { self.settings.keep };
-        let lane = Lane::make(of, at_hand);
+        let lane = Lane::make(of);
         lanes.0.insert(key, lane);
         Ok(lane)
     }
@@ -89,7 +96,11 @@ impl Caching {
                 && parked::has_ended(driver, unsafe { stream::held(held) }).unwrap_or(false)
         };
         let lanes = self.lanes_of(Some(device));
-        if lanes.len() < 2 && lanes.first().is_none_or(|lane| stream::enter_held(me, lane.of().stream.load(Ordering::Acquire)).is_some()) {
+        if lanes.len() < 2
+            && lanes
+                .first()
+                .is_none_or(|lane| stream::enter_held(me, lane.of().stream.load(Ordering::Acquire)).is_some())
+        {
             return None;
         }
         let _entered = device.enter_relaxed(driver).ok()?;
@@ -130,17 +141,20 @@ impl Caching {
 
     /// Has a lane use what another one of the device has free as a whole, and whose work is done. False when there is nothing.
     pub fn borrow(&self, lane: &'static Lane, request: &Request<'_>) -> bool {
-        if self.whole.load(Ordering::Relaxed) == 0 {
+        if self.totals.whole.load(Ordering::Relaxed) == 0 {
             return false;
         }
         let (size, small) = crate::cache::chunk_for(request.size);
         for other in self.lanes_of(Some(request.device)) {
-            if std::ptr::eq(other, lane) || !other.lock().heap.has_whole(size, small) || !self.is_idle(other) {
+            if std::ptr::eq(other, lane)
+                || !other.lock().heap().has_whole(size, small)
+                || !self.is_idle(other)
+            {
                 continue;
             }
-            let chunk = self.change(&mut other.lock(), |inner| inner.heap.remove_one(size, small));
+            let chunk = other.lock().remove_one(size, small);
             if let Some(chunk) = chunk {
-                return self.change(&mut lane.lock(), |inner| inner.heap.add(chunk));
+                return lane.lock().add(chunk).is_ok();
             }
         }
         false
@@ -158,17 +172,16 @@ impl Caching {
         given
     }
 
-    pub fn give_back_everywhere(&self) -> Result<()> {
+    pub fn give_back_everywhere(&self) {
         for lane in self.lanes_of(None) {
             self.give_back_of_lane(lane, u64::MAX);
         }
-        Ok(())
     }
 
     pub fn give_back_of_lane(&self, lane: &'static Lane, bytes: u64) -> u64 {
         let mut inner = lane.lock();
-        self.change(&mut inner, |inner| inner.gather(None, known::forget));
-        if inner.heap.whole == 0 {
+        inner.gather(None);
+        if inner.heap().whole == 0 {
             return 0;
         }
         drop(inner);
@@ -179,7 +192,7 @@ impl Caching {
             _ if self.is_idle(lane) => None,
             _ => return 0,
         };
-        let chunks = self.change(&mut lane.lock(), |inner| inner.heap.remove_whole(bytes));
+        let chunks = lane.lock().remove_whole(bytes);
         chunks.into_iter().map(|chunk| self.give_back(lane, chunk, stream.as_ref())).sum()
     }
 
@@ -198,7 +211,7 @@ impl Caching {
         };
         match self.upstream.deallocate(chunk.base, &request) {
             Err(error) if crate::allocator::may_be_repeated(&error) => {
-                if !self.change(&mut lane.lock(), |inner| inner.heap.add(chunk)) {
+                if lane.lock().add(chunk).is_err() {
                     log!(Error, "{} bytes of cached memory are lost: {error}", chunk.size);
                 }
                 0
@@ -230,8 +243,8 @@ impl Caching {
             };
             let is_ordered = self.upstream.traits().ordered;
             let mut inner = lane.lock();
-            inner.close(known::forget);
-            let chunks = inner.heap.remove_whole(u64::MAX);
+            inner.close();
+            let chunks = inner.remove_whole(u64::MAX);
             inner.let_go();
             drop(inner);
             if !chunks.is_empty() && !(stream.is_some() && is_ordered) && !matches!(work, Work::Done) {

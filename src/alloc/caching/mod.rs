@@ -1,34 +1,32 @@
 //! The caching allocator: memory from another one, kept for the next who wants some, in the order of each stream. What is kept, and
 //! how it is cut, is the room `cache`'s; here is where the memory comes from and goes, and what the ledger knows of it.
 //!
-//! A block leaves in one of two ways. As one of any allocator's it has a record with all that there is to say (*told*). On the usual
-//! way (`at_hand`) its record stays in the ledger while the cache has it, with a mark that sends whoever finds it to the block itself
-//! (`known`); such a block becomes a told one as soon as there is more to say, as that another stream uses it.
+//! A block leaves in one of two ways. As one of any allocator's it is in the ledger with all that there is to say (*told*). On the
+//! usual way (`at_hand`) the ledger does not know it, and who looks for it there finds it by its chunk (`known`); such a block becomes
+//! a told one as soon as there is more to say, as that another stream uses it.
 
 mod at_hand;
 mod known;
 mod lanes;
 
 pub use at_hand::{Asked, allocate_again, free_again, free_found, remembering};
-pub use known::{drop_stale, each, find, is_at_hand, tell};
+pub use known::{each, find, is_kept, tell};
 
 use super::builtin::Order;
-use super::{custom, direct};
 use super::{Kind, LEDGER};
+use super::{custom, direct};
 use crate::allocator::{self, Allocator, Request, Source, Stacked, Statistics, Traits, Upstream, flags};
-use crate::cache::{self, Block, Chunk, Inner, Lane};
+use crate::cache::{self, Block, Chunk, Lane, Refused, State, Totals};
 use crate::device::Device;
 use crate::error::{Error, Result, Status, error, fail};
 use crate::fork::Lock;
 use crate::handle::{Entered, Handle};
-use crate::ledger::Record;
 use crate::log::log;
 use crate::runtime;
 use crate::stream::Stream;
 use lanes::Lanes;
 use parking_lot::Mutex;
 use std::any::Any;
-use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -48,14 +46,9 @@ pub struct Caching {
     in_captures: Option<Upstream>,
     settings: Settings,
     lanes: Mutex<Lanes>,
-    /// Blocks that callers have and that the ledger says everything of, by address.
-    told: Mutex<HashMap<u64, &'static Block>>,
-    reserved: AtomicU64,
+    totals: &'static Totals,
     peak_reserved: AtomicU64,
-    /// Bytes in chunks that are free as a whole.
-    whole: AtomicU64,
-    /// Blocks that went out past what threads have at hand, and those of them that needed more memory.
-    cut: AtomicU64,
+    /// How often more memory was asked for.
     grown: AtomicU64,
     failures: AtomicU64,
     /// Plus one; 0 until it is known.
@@ -93,11 +86,8 @@ impl Caching {
             in_captures,
             settings,
             lanes: Mutex::new(Lanes::default()),
-            told: Mutex::new(HashMap::new()),
-            reserved: AtomicU64::new(0),
+            totals: Box::leak(Box::new(Totals { keep: settings.keep, ..Totals::default() })),
             peak_reserved: AtomicU64::new(0),
-            whole: AtomicU64::new(0),
-            cut: AtomicU64::new(0),
             grown: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             slot: AtomicU32::new(0),
@@ -133,31 +123,21 @@ impl Caching {
         }
     }
 
-    /// Changes a lane's heap, and what is counted of all of them with it.
-    fn change<R>(&self, inner: &mut Inner, change: impl FnOnce(&mut Inner) -> R) -> R {
-        let (reserved, whole) = (inner.heap.reserved, inner.heap.whole);
-        let result = change(inner);
-        count(&self.reserved, reserved, inner.heap.reserved);
-        count(&self.whole, whole, inner.heap.whole);
-        result
-    }
-
     /// A block for a request, in no list any more and handed out to nobody yet.
     fn cut(
         &self,
         lane: &'static Lane,
         mine: Option<&'static cache::Front>,
         request: &Request<'_>,
-    ) -> Result<(&'static Block, Record)> {
-        self.cut.fetch_add(1, Ordering::Relaxed);
-        let take = |inner: &mut Inner| self.change(inner, |inner| inner.heap.take(request.size));
+    ) -> Result<&'static Block> {
         let mut inner = lane.lock();
-        if let Some(found) = take(&mut inner) {
+        if let Some(found) = inner.take(request.size) {
             return Ok(found);
         }
         // What threads have at hand may be enough when it is joined.
-        let gathered = self.change(&mut inner, |inner| inner.gather(mine, known::forget));
-        if gathered && let Some(found) = take(&mut inner) {
+        if inner.gather(mine)
+            && let Some(found) = inner.take(request.size)
+        {
             return Ok(found);
         }
         drop(inner);
@@ -167,7 +147,7 @@ impl Caching {
                     self.failures.fetch_add(1, Ordering::Relaxed);
                 })?;
             }
-            if let Some(found) = take(&mut lane.lock()) {
+            if let Some(found) = lane.lock().take(request.size) {
                 return Ok(found);
             }
         }
@@ -179,7 +159,7 @@ impl Caching {
         self.grown.fetch_add(1, Ordering::Relaxed);
         let (size, small) = cache::chunk_for(request.size);
         let wanted = Request { size, alignment: cache::GRANULE, tag: 0, flags: 0, ..*request };
-        if self.reserved.load(Ordering::Relaxed) + size > self.peak_reserved.load(Ordering::Relaxed) {
+        if self.totals.reserved.load(Ordering::Relaxed) + size > self.peak_reserved.load(Ordering::Relaxed) {
             // Before it has more than ever: what is there in other sizes.
             self.give_back_whole(request.device, size);
         }
@@ -198,18 +178,27 @@ impl Caching {
         };
         let like = made.inspect_err(give_back)?.record(address, &wanted);
         let chunk = Chunk { base: address, size, small, like };
-        if !self.change(&mut lane.lock(), |inner| inner.heap.add(chunk)) {
-            let error = error!(OutOfMemory, "no host memory for what is to be known of cached memory");
-            give_back(&error);
-            return Err(error);
+        match lane.lock().add(chunk) {
+            Ok(()) => {}
+            Err(Refused::NoMemory) => {
+                let error = error!(OutOfMemory, "no host memory for what is to be known of cached memory");
+                give_back(&error);
+                return Err(error);
+            }
+            // It is not given back: it is in use.
+            Err(Refused::InUse) => fail!(
+                AllocatorFailed,
+                "{} gave {address:#x} for {size} bytes, of which a cache has some already",
+                self.upstream.title()
+            ),
         }
-        self.peak_reserved.fetch_max(self.reserved.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.peak_reserved.fetch_max(self.totals.reserved.load(Ordering::Relaxed), Ordering::Relaxed);
         Ok(())
     }
 
     /// Asks below, within the limit.
     fn ask(&self, wanted: &Request<'_>) -> Result<u64> {
-        let (limit, reserved) = (self.settings.limit, self.reserved.load(Ordering::Relaxed));
+        let (limit, reserved) = (self.settings.limit, self.totals.reserved.load(Ordering::Relaxed));
         if limit != 0 && reserved.saturating_add(wanted.size) > limit {
             fail!(
                 OutOfMemory,
@@ -236,37 +225,24 @@ impl Caching {
         error
     }
 
-    /// Takes back a block that is at hand and in nobody's list.
-    fn put(&self, block: &'static Block) {
-        let Some(lane) = block.lane() else { return };
-        let mut inner = lane.lock();
-        let is_whole = self.change(&mut inner, |inner| inner.heap.put(block).is_some());
-        drop(inner);
-        let keep = self.settings.keep;
-        let whole = self.whole.load(Ordering::Relaxed);
-        if is_whole && keep != 0 && whole > keep {
-            self.give_back_of_lane(lane, whole - keep);
-        }
-    }
-
     /// What there is on a device, or on all.
     pub fn measure(&self, device: Option<&Device>) -> Measured {
         let mut sum = Measured::default();
         for lane in self.lanes_of(device) {
             let inner = lane.lock();
-            sum.reserved += inner.heap.reserved;
-            sum.free += inner.heap.free;
+            sum.reserved += inner.heap().reserved;
+            sum.free += inner.heap().free;
             sum.at_hand += inner.at_hand();
-            sum.largest_free = sum.largest_free.max(inner.heap.largest_free());
-            sum.chunks += inner.heap.chunks() as u64;
+            sum.largest_free = sum.largest_free.max(inner.heap().largest_free());
+            sum.chunks += inner.heap().chunks() as u64;
             sum.from_hand += inner.taken_at_hand();
+            sum.from_heap += inner.taken();
         }
         sum.used = sum.reserved.saturating_sub(sum.free + sum.at_hand);
         sum.peak_reserved = self.peak_reserved.load(Ordering::Relaxed);
-        sum.from_heap = self.cut.load(Ordering::Relaxed);
         sum.grown = self.grown.load(Ordering::Relaxed);
         let slot = self.slot.load(Ordering::Relaxed);
-        known::each(|record| {
+        each(|record| {
             if record.allocator() == slot && device.is_none_or(|device| device.index() == record.device()) {
                 sum.live += record.size();
                 sum.live_blocks += 1;
@@ -276,11 +252,16 @@ impl Caching {
     }
 }
 
-fn count(sum: &AtomicU64, before: u64, after: u64) {
-    if after > before {
-        sum.fetch_add(after - before, Ordering::Relaxed);
-    } else if before > after {
-        sum.fetch_sub(before - after, Ordering::Relaxed);
+/// Takes back a block that is at hand and in nobody's list.
+fn put(lane: &'static Lane, block: &'static Block) {
+    let has_enough = lane.lock().put(block);
+    if has_enough
+        && let Some(from) = allocator::hold_by_slot(lane.of().allocator)
+        && let Some(caching) = of(&from)
+    {
+        let totals = lane.of().totals;
+        let more = totals.whole.load(Ordering::Relaxed).saturating_sub(totals.keep);
+        caching.give_back_of_lane(lane, more);
     }
 }
 
@@ -314,9 +295,8 @@ pub fn of_kind(kind: Option<Kind>) -> Result<Handle> {
     if allocator::enter(*handle).is_ok() {
         return Ok(*handle);
     }
-    let upstream = |kind| -> Result<Upstream> {
-        Ok(Upstream::of(&allocator::enter(direct::builtin_allocator(kind)?)?))
-    };
+    let upstream =
+        |kind| -> Result<Upstream> { Ok(Upstream::of(&allocator::enter(direct::builtin_allocator(kind)?)?)) };
     let below = upstream(kind.unwrap_or(Kind::CudaDevice))?;
     let in_captures = if kind.is_none() { Some(upstream(Kind::CudaMempool)?) } else { None };
     let name = CString::new(kind.map_or("default", Kind::name)).unwrap_or_default();
@@ -384,9 +364,8 @@ impl Source for Caching {
             return self.past(request).allocate(request);
         }
         let lane = self.lane(request)?;
-        let (block, _) = self.cut(lane, None, request)?;
+        let block = self.cut(lane, None, request)?;
         block.tell();
-        self.told.lock().insert(block.base(), block);
         Ok(block.base())
     }
 
@@ -394,11 +373,12 @@ impl Source for Caching {
         if self.require_own_process().is_err() {
             return Ok(());
         }
-        let known = self.told.lock().remove(&address);
-        let Some(block) = known else {
+        let Some((block, lane)) = self.told(address) else {
             return self.deallocate_past(address, request);
         };
-        self.put(block);
+        if block.turn(State::Told, State::AtHand) {
+            put(lane, block);
+        }
         if request.flags & flags::DEVICE_LOST != 0 {
             self.forget_lost(request.device);
         }
@@ -450,12 +430,12 @@ impl Source for Caching {
         }
         self.closing.store(true, Ordering::SeqCst);
         for lane in self.lanes_of(None) {
-            self.change(&mut lane.lock(), |inner| inner.close(known::forget));
+            lane.lock().close();
         }
-        self.tell_all();
-        if let Err(error) = self.give_back_everywhere() {
-            log!(Warning, "what a caching allocator kept did not go back at once: {error}");
+        if let Err(error) = self.tell_all() {
+            log!(Error, "blocks of a caching allocator that is released: {error}");
         }
+        self.give_back_everywhere();
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -464,6 +444,14 @@ impl Source for Caching {
 }
 
 impl Caching {
+    /// The block of this cache that begins at an address and is a caller's like any other.
+    fn told(&self, address: u64) -> Option<(&'static Block, &'static Lane)> {
+        let (block, _) = cache::find(address)?;
+        let lane = block.lane()?;
+        let is_its = lane.of().allocator + 1 == self.slot.load(Ordering::Relaxed);
+        (is_its && block.base() == address && block.state() == State::Told).then_some((block, lane))
+    }
+
     /// A block that the cache did not cut: of a graph, or of an unusual alignment.
     fn deallocate_past(&self, address: u64, request: &Request<'_>) -> Result<()> {
         let Some(other) = &self.in_captures else {

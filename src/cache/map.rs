@@ -1,0 +1,187 @@
+//! Which block an address lies in: for each chunk a table of the places where its blocks begin. Written by the chunk's heap, under its
+//! lock; read by anybody at any time. A reader may find a block that is another one by then, so the block has the last word. Tables
+//! are never freed, and those of chunks that are gone serve others of about their size.
+
+use super::block::{self, Block};
+use crate::fork::Lock;
+use crate::ledger::{InsertError, Ledger, Record};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+/// The chunks there are, each behind its record, whose graph is the number of its table.
+static CHUNKS: Ledger = Ledger::new();
+
+/// Where the blocks of one chunk begin.
+pub struct Map {
+    number: u32,
+    base: AtomicU64,
+    granule_log2: AtomicU32,
+    /// For each place the number of the block that begins there.
+    blocks: Box<[AtomicU32]>,
+    /// Whether one does.
+    begins: Box<[AtomicU64]>,
+}
+
+impl Map {
+    fn place(&self, address: u64) -> usize {
+        let offset = address.wrapping_sub(self.base.load(Ordering::Relaxed));
+        (offset >> self.granule_log2.load(Ordering::Relaxed)) as usize
+    }
+
+    /// Blocks begin at multiples of it.
+    pub fn granule(&self) -> u64 {
+        1 << self.granule_log2.load(Ordering::Relaxed)
+    }
+
+    /// Says that a block begins there.
+    pub fn begin(&self, block: &Block) {
+        let place = self.place(block.base());
+        self.blocks[place].store(block.index(), Ordering::Relaxed);
+        let word = &self.begins[place / 64];
+        word.store(word.load(Ordering::Relaxed) | 1 << (place % 64), Ordering::Release);
+    }
+
+    /// Says that none does any more.
+    pub fn end(&self, base: u64) {
+        let place = self.place(base);
+        let word = &self.begins[place / 64];
+        word.store(word.load(Ordering::Relaxed) & !(1 << (place % 64)), Ordering::Release);
+    }
+
+    /// The block that begins at or before an address.
+    fn find(&self, address: u64) -> Option<&'static Block> {
+        let place = self.place(address);
+        let mut word = place / 64;
+        let mut bits = self.begins.get(word)?.load(Ordering::Acquire) & (u64::MAX >> (63 - place % 64));
+        while bits == 0 {
+            word = word.checked_sub(1)?;
+            bits = self.begins[word].load(Ordering::Acquire);
+        }
+        let begin = word * 64 + 63 - bits.leading_zeros() as usize;
+        block::at(self.blocks[begin].load(Ordering::Acquire))
+    }
+
+    fn each(&self, mut visit: impl FnMut(&'static Block)) {
+        for (at, word) in self.begins.iter().enumerate() {
+            let mut bits = word.load(Ordering::Acquire);
+            while bits != 0 {
+                let place = at * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                if let Some(block) = block::at(self.blocks[place].load(Ordering::Acquire)) {
+                    visit(block);
+                }
+            }
+        }
+    }
+}
+
+/// More places than these are spared by larger granules.
+const MOST_PLACES: u64 = 1 << 15;
+/// The logarithms of how many places tables have.
+const SORTS: usize = 16;
+const MAPS: usize = 20;
+const FIRST: u32 = 64;
+
+/// All tables by their numbers. Part k has twice as many as the one before.
+static TABLE: [AtomicPtr<AtomicPtr<Map>>; MAPS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MAPS];
+
+struct Unused {
+    made: u32,
+    maps: [Vec<&'static Map>; SORTS],
+}
+
+static UNUSED: Lock<Unused> = Lock::new(Unused { made: 0, maps: [const { Vec::new() }; SORTS] });
+
+/// After a fork, in the child: what the parent had is given up.
+///
+/// # Safety
+/// As `Lock::replace_in_child`.
+pub unsafe fn mend_in_child() {
+    CHUNKS.after_fork_in_child();
+    let parts = TABLE.iter().take_while(|part| !part.load(Ordering::Acquire).is_null()).count();
+    // A part that a thread was filling is given up.
+    let made = FIRST * ((1 << parts) - 1);
+    // SAFETY: the caller's promise.
+    unsafe { UNUSED.replace_in_child(Unused { made, maps: [const { Vec::new() }; SORTS] }) };
+}
+
+fn slot(number: u32) -> Option<&'static AtomicPtr<Map>> {
+    let part = (number / FIRST + 1).ilog2();
+    let first = TABLE.get(part as usize)?.load(Ordering::Acquire);
+    // SAFETY: NULL, or a leaked part with that many places.
+    (!first.is_null()).then(|| unsafe { &*first.add((number - FIRST * ((1 << part) - 1)) as usize) })
+}
+
+fn at(number: u32) -> Option<&'static Map> {
+    // SAFETY: NULL or a leaked box.
+    unsafe { slot(number)?.load(Ordering::Acquire).as_ref() }
+}
+
+/// A table for a chunk whose blocks begin at multiples of `granule` at least; `None` when there are too many.
+pub fn make(base: u64, size: u64, granule: u64) -> Option<&'static Map> {
+    let granule = granule.max(size.div_ceil(MOST_PLACES).next_power_of_two());
+    let sort = size.div_ceil(granule).next_power_of_two().ilog2().max(6) as usize;
+    let mut unused = UNUSED.write();
+    let map = match unused.maps.get_mut(sort)?.pop() {
+        Some(map) => map,
+        None => make_new(&mut unused, 1 << sort)?,
+    };
+    map.base.store(base, Ordering::Relaxed);
+    map.granule_log2.store(granule.ilog2(), Ordering::Relaxed);
+    Some(map)
+}
+
+fn make_new(unused: &mut Unused, places: usize) -> Option<&'static Map> {
+    let number = unused.made;
+    let part = (number / FIRST + 1).ilog2();
+    let place = TABLE.get(part as usize)?;
+    if place.load(Ordering::Acquire).is_null() {
+        let fresh: Box<[AtomicPtr<Map>]> =
+            (0..FIRST << part).map(|_| AtomicPtr::new(std::ptr::null_mut())).collect();
+        place.store(Box::leak(fresh).as_mut_ptr(), Ordering::Release);
+    }
+    let map: &'static Map = Box::leak(Box::new(Map {
+        number,
+        base: AtomicU64::new(0),
+        granule_log2: AtomicU32::new(0),
+        blocks: (0..places).map(|_| AtomicU32::new(0)).collect(),
+        begins: (0..places / 64).map(|_| AtomicU64::new(0)).collect(),
+    }));
+    slot(number)?.store(std::ptr::from_ref(map).cast_mut(), Ordering::Release);
+    unused.made += 1;
+    Some(map)
+}
+
+/// Gives a table back whose chunk is gone from among the others.
+pub fn give_back(map: &'static Map) {
+    for word in &map.begins {
+        word.store(0, Ordering::Release);
+    }
+    let sort = map.blocks.len().ilog2() as usize;
+    UNUSED.write().maps[sort].push(map);
+}
+
+/// Has the addresses of a chunk be found. An error, with the chunk that is in the way, when some are another one's.
+pub fn enter(map: &'static Map, base: u64, size: u64, like: &Record) -> Result<(), InsertError> {
+    CHUNKS.insert(like.moved(base, size).with_graph(map.number))
+}
+
+/// The addresses of a chunk are not found any more.
+pub fn leave(base: u64) {
+    let _ = CHUNKS.remove(base, |_| Ok::<(), ()>(()));
+}
+
+/// The cached block that an address lies in, whoever has it, and what is known of its chunk.
+#[inline]
+pub fn find(address: u64) -> Option<(&'static Block, Record)> {
+    let chunk = CHUNKS.find(address)?;
+    Some((at(chunk.graph())?.find(address)?, chunk))
+}
+
+/// Every cached block, whoever has it, and what is known of its chunk.
+pub fn each(mut visit: impl FnMut(&'static Block, &Record)) {
+    CHUNKS.for_each(|chunk| {
+        if let Some(map) = at(chunk.graph()) {
+            map.each(|block| visit(block, &chunk));
+        }
+    });
+}
