@@ -104,7 +104,8 @@ fn run_and_publish(names: &[&str], surroundings: Surroundings) -> Result<(), Str
             println!("{}", finished.output.trim_end());
             return Err(format!("{} failed", planned.name));
         }
-        for line in finished.output.lines().filter(|line| results::says_nothing(line)) {
+        let has_results = finished.output.lines().any(|line| line.starts_with("{\"bench\""));
+        for line in finished.output.lines().filter(|line| !has_results || results::says_nothing(line)) {
             println!("    {line}");
         }
     }
@@ -211,7 +212,8 @@ fn processor() -> String {
 /// Writes the file and the plots, and shows the table.
 fn publish(results: &Results) -> Result<(), String> {
     if results.rows.is_empty() {
-        return Err("there are no results".to_string());
+        println!("no line of a table");
+        return Ok(());
     }
     let folder = dist::target_folder().join("bench");
     make_folder(&folder)?;
