@@ -38,6 +38,7 @@ static void row(const char *what, call call, int times, double most)
         printf("   held to %.0f ns: %s", most, median <= most ? "met" : "MISSED");
     printf("\n");
     fflush(stdout);
+    record("access", "warpmem", what, "ns", took, rounds);
     free(took);
 }
 

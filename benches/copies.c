@@ -118,6 +118,10 @@ static void beside_raw(const char *what, struct way way)
     printf("  %-34s %9.2f MiB %8.1f GB/s   raw %8.1f GB/s   %5.1f %%   (%s)\n", what, (double)way.size / 1048576,
            quantile(ours, rounds, 0.5), quantile(raw, rounds, 0.5),
            100 * quantile(ours, rounds, 0.5) / quantile(raw, rounds, 0.5), path_of(&way));
+    char named[128];
+    snprintf(named, sizeof named, "%s, %.2f MiB", what, (double)way.size / 1048576);
+    record("copies", "driver", named, "GB/s", raw, rounds);
+    record("copies", "warpmem", named, "GB/s", ours, rounds);
 }
 
 static void pageable(warp_device *gpu, warp_stream *stream)
@@ -225,6 +229,10 @@ static void small(const char *what, void *to, void *from, uint64_t size, warp_st
     printf("  %-34s %6" PRIu64 " bytes   ours %7.0f ns (p99 %7.0f)   raw %7.0f ns (p99 %7.0f)   over %6.0f ns\n", what, size,
            quantile(ours, ROUNDS, 0.5), quantile(ours, ROUNDS, 0.99), quantile(raw, ROUNDS, 0.5), quantile(raw, ROUNDS, 0.99),
            quantile(over, ROUNDS, 0.5));
+    char named[128];
+    snprintf(named, sizeof named, "call, %s, %" PRIu64 " bytes", what, size);
+    record("copies", "driver", named, "ns", raw, ROUNDS);
+    record("copies", "warpmem", named, "ns", ours, ROUNDS);
 }
 
 /* An array of rows of so many bytes, with gaps of 256 behind them, and one without. */

@@ -127,6 +127,8 @@ static struct result compare(const char *what, way raw, way ours, long argument,
         printf("   held to %.0f %%: %s", most_percent, result.share <= most_percent ? "met" : "MISSED");
     printf("\n");
     fflush(stdout);
+    record("graphs", "driver", what, "ns", times[0], n);
+    record("graphs", "warpmem", what, "ns", times[1], n);
     free(times[0]), free(times[1]), free(over);
     return result;
 }

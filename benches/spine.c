@@ -94,6 +94,10 @@ static void bench_init(void)
     printf("init: driver %.2f ms, warp_init %.2f ms; over the driver %.2f ms (p99 %.2f)   held to 5\n",
            quantile(raw, N, .5) / 1e6, quantile(ours, N, .5) / 1e6, quantile(over, N, .5) / 1e6,
            quantile(over, N, .99) / 1e6);
+    for (int i = 0; i < N; i++)
+        raw[i] /= 1e6, ours[i] /= 1e6;
+    record("start", "driver", "cuInit or warp_init", "ms", raw, N);
+    record("start", "warpmem", "cuInit or warp_init", "ms", ours, N);
 }
 
 static void bench_pairs(void)
@@ -174,6 +178,12 @@ static void bench_pairs(void)
                sizes[s], quantile(raw, rounds, .5), quantile(raw, rounds, .99), quantile(guarded, rounds, .5),
                quantile(ours, rounds, .5), quantile(ours, rounds, .99), quantile(plain, rounds, .5),
                quantile(over, rounds, .5));
+        char what[64];
+        snprintf(what, sizeof what, "explicit stream, %zu bytes", sizes[s]);
+        record("spine pair", "driver", what, "ns", raw, rounds);
+        record("spine pair", "warpmem", what, "ns", ours, rounds);
+        snprintf(what, sizeof what, "current stream, %zu bytes", sizes[s]);
+        record("spine pair", "warpmem", what, "ns", plain, rounds);
     }
     MUST(warp_stream_release(stream));
     free(raw), free(ours), free(plain), free(over), free(guarded);
@@ -250,6 +260,7 @@ static void bench_pointer_info(void)
     }
     printf("pointer info, %zu hot of %zu live: %.1f ns (p99 %.1f)   held to 25\n", hot, live,
            quantile(times, rounds, .5), quantile(times, rounds, .99));
+    record("pointer info", "warpmem", "1000 hot of 1000000 live", "ns", times, rounds);
 
     double miss = dependent_miss(live);
     int few = rounds < 11 ? rounds : 11;
@@ -262,6 +273,7 @@ static void bench_pointer_info(void)
         times[r] = (now() - begin) / (double)live;
     }
     double random = quantile(times, few, .5);
+    record("pointer info", "warpmem", "random of 1000000 live", "ns", times, few);
     printf("pointer info, random of %zu live: %.1f ns; a dependent miss here is %.1f ns: %.2f misses   held to 3\n",
            live, random, miss, random / miss);
 

@@ -4,7 +4,9 @@
 #   run.sh              what libwarpmem finds here, then all programs, the Python tests and `interop`, with PyTorch, CuPy and
 #                       RMM: one line each, then `N passed, N failed`
 #   run.sh NAME ...     those whose name contains one of the names
-#   run.sh bench [ARG]  the benchmarks, each given the arguments
+#   run.sh bench [NAME] the benchmarks of bench/plan.txt, or those named, beside the other libraries that Python has here: their
+#                       lines of JSON go to bench.json, all that they print to bench.txt. WARPMEM_BENCH_SECONDS is how long it
+#                       may take, 150 if it is not set
 #
 # What a program prints goes to a file of its name in $OUT, or in a temporary folder when OUT is not set.
 set -uo pipefail
@@ -13,15 +15,69 @@ logs="${OUT:-$(mktemp -d)}"
 mkdir -p "$logs"
 unset WARPMEM_LIBCUDA WARPSIM_TOPOLOGY
 
+# What the benchmarks print for people and for `cargo xtask bench --from`.
+benchmarks() {
+    local limit="${WARPMEM_BENCH_SECONDS:-150}" status=0 name arguments peers left begun ended
+    local text="$logs/bench.txt" json="$logs/bench.json" work
+    work="$(mktemp -d)"
+    : >"$text"
+    export WARPMEM_BENCH_JSON=1
+    [ -f "$here/peers/libmimalloc_peer.so" ] && export WARPMEM_BENCH_MIMALLOC="$here/peers/libmimalloc_peer.so"
+    printf '{"machine": "%s; %s cores of %s", "date": "%s", "command": "gpu-kit/run.sh bench%s"}\n' \
+        "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader 2>/dev/null | paste -sd ';' | tr -d '"\\')" \
+        "$(nproc)" "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1 | tr -d '"\\')" "$(date -u +%F)" \
+        "${*:+ $*}" >>"$text"
+    "$here/peers/build.sh" "$work" "$here/bench/pairs" >"$work/said" 2>&1
+    cat "$work/said" >>"$text"
+    peers="$(sed -n 's/^built: //p' "$work/said" | paste -sd :)"
+    echo "other libraries after $SECONDS s: ${peers:-none}"
+    while IFS='|' read -r name arguments _; do
+        name="$(echo $name)" arguments="$(echo $arguments)"
+        case "$name" in '' | '#'*) continue ;; esac
+        if [ "$#" -gt 0 ]; then
+            case " $* " in *" $name "*) ;; *) continue ;; esac
+        elif [ "$arguments" = - ]; then
+            continue
+        fi
+        [ "$arguments" = - ] && arguments=""
+        # Python's libraries come last, and shall not lack the time.
+        left=$((limit - SECONDS - 20))
+        if [ "$left" -lt 5 ]; then
+            echo "left out: $name, for want of time" | tee -a "$text"
+            continue
+        fi
+        begun=$SECONDS
+        echo "== $name $arguments" >>"$text"
+        # The arguments are several words.
+        # shellcheck disable=SC2086
+        WARPMEM_BENCH_PEERS="$peers" timeout --kill-after=5 "$((left < 60 ? left : 60))" "$here/bench/$name" $arguments \
+            >>"$text" 2>&1 </dev/null
+        ended=$?
+        echo "$name: $((SECONDS - begun)) s$([ "$ended" -eq 0 ] || echo ", exit status $ended")"
+        if [ "$ended" -ne 0 ]; then
+            status=1
+            tail -n 3 "$text" | sed 's/^/    /'
+        fi
+    done <"$here/bench/plan.txt"
+    begun=$SECONDS left=$((limit - SECONDS))
+    if [ "$#" -eq 0 ] && [ "$left" -ge 5 ] && command -v python3 >/dev/null; then
+        for name in 1 2 3; do
+            "$here/bench/trace" --make "$name" "$work/trace-$name.log"
+        done
+        timeout --kill-after=5 "$left" python3 -B "$here/peers/python_peers.py" "$work"/trace-*.log >>"$text" 2>&1
+        echo "Python's libraries: $((SECONDS - begun)) s"
+    fi
+    grep -E '^\{"(bench|absent|machine)"' "$text" >"$json"
+    rm -rf "$work"
+    sed -n 's/^{"absent": "\(.*\)", "reason": "\(.*\)"}$/absent: \1: \2/p' "$json" | sort -u
+    echo "$(grep -c '^{"bench"' "$json") results in $json after $SECONDS s"
+    return $status
+}
+
 if [ "${1:-}" = bench ]; then
     shift
-    status=0
-    for program in "$here"/bench/*; do
-        [ -x "$program" ] || continue
-        echo "== $(basename "$program")"
-        "$program" "$@" 2>&1 | tee "$logs/bench-$(basename "$program").txt" || status=1
-    done
-    exit $status
+    benchmarks "$@"
+    exit
 fi
 
 chosen() {

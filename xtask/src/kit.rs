@@ -1,8 +1,10 @@
 //! `cargo xtask gpu-kit`: one folder with all that is needed to test and measure on a machine that has a GPU and no Rust.
 
-use crate::dist::{build_release, install_library, install_programs, shown};
+use crate::dist::{build_release, install_library, install_programs, shown, target_folder};
 use crate::programs::{self, Program};
-use crate::shell::{Run, copy_as, copy_tree, make_folder, read_file, remove_folder, root, write_file};
+use crate::shell::{
+    Run, copy_as, copy_into, copy_tree, make_folder, read_file, remove_folder, root, write_file,
+};
 use crate::tools::cuda_headers;
 use std::path::{Path, PathBuf};
 
@@ -23,15 +25,8 @@ pub fn command() -> Result<(), String> {
             add_program(&program, &kit)?;
         }
     }
-    for program in programs::in_folder("benches") {
-        let binary = kit.join("bench").join(&program.stem);
-        make_folder(&kit.join("bench"))?;
-        program.compile(&kit.join("lib"), "$ORIGIN/../lib", None, &binary)?;
-        strip(&binary)?;
-    }
-    for bench in benches()? {
-        add_bench(&bench, &kit)?;
-    }
+    compile_benches(&kit.join("lib"), &kit.join("bench"))?;
+    add_cargo_benches(&kit.join("bench"))?;
     let folders = [
         ("tests/python", "python"),
         ("examples-python", "examples-python"),
@@ -40,6 +35,12 @@ pub fn command() -> Result<(), String> {
     ];
     for (from, to) in folders {
         copy_tree(&root().join(from), &kit.join(to))?;
+    }
+    copy_into(&root().join("benches/contestant.h"), &kit.join("peers"))?;
+    copy_into(&root().join("benches/plan.txt"), &kit.join("bench"))?;
+    match mimalloc() {
+        Some(file) => copy_into(&file, &kit.join("peers")).and_then(|copy| strip(&copy))?,
+        None => println!("left out: mimalloc, which could not be built"),
     }
     let run = kit.join("run.sh");
     write_file(&run, RUN)?;
@@ -50,6 +51,35 @@ pub fn command() -> Result<(), String> {
         return Err(format!("the kit has {size} bytes, more than the {LIMIT_BYTES} that it may have"));
     }
     Ok(())
+}
+
+/// Compiles the benchmarks that are C, beside a folder of the library.
+pub fn compile_benches(library: &Path, folder: &Path) -> Result<(), String> {
+    make_folder(folder)?;
+    for program in programs::in_folder("benches") {
+        let binary = folder.join(&program.stem);
+        program.compile(library, "$ORIGIN/../lib", None, &binary)?;
+        strip(&binary)?;
+    }
+    Ok(())
+}
+
+/// Builds the benchmarks that are cargo's, and puts them into a folder.
+pub fn add_cargo_benches(folder: &Path) -> Result<(), String> {
+    benches()?.iter().try_for_each(|bench| add_bench(bench, folder))
+}
+
+/// Builds mimalloc, which a benchmark compares with; where its source can be had.
+pub fn mimalloc() -> Option<PathBuf> {
+    let target = target_folder().join("bench/mimalloc");
+    Run::cargo(["build", "--release", "--locked", "--manifest-path"])
+        .arg(root().join("benches/peers/mimalloc/Cargo.toml"))
+        .arg("--target-dir")
+        .arg(&target)
+        .limit(300)
+        .keep()
+        .ok()?;
+    Some(target.join("release/libmimalloc_peer.so"))
 }
 
 fn add_program(program: &Program, kit: &Path) -> Result<(), String> {
@@ -64,11 +94,11 @@ fn add_program(program: &Program, kit: &Path) -> Result<(), String> {
     strip(&binary)
 }
 
-fn add_bench(bench: &Path, kit: &Path) -> Result<(), String> {
+fn add_bench(bench: &Path, folder: &Path) -> Result<(), String> {
     let name = bench.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     // Cargo puts a hash behind the name.
     let name = name.rsplit_once('-').map_or(name.as_str(), |(stem, _)| stem);
-    let copy = copy_as(bench, &kit.join("bench").join(name))?;
+    let copy = copy_as(bench, &folder.join(name))?;
     strip(&copy)
 }
 

@@ -1,5 +1,6 @@
 //! The commands of the README: `cargo xtask <command>`.
 
+mod bench;
 mod demo;
 mod dist;
 mod kit;
@@ -18,7 +19,7 @@ cargo xtask <command>
   demo              build the library and the tour, and run it on the GPUs that are here, or on two simulated ones
   dist              make dist/warpmem-VERSION-TARGET, an installed tree, and its archive
   gpu-kit           make gpu-kit/, all that is needed to test and measure on a machine with a GPU and without Rust
-  bench [ARGS ...]  run the benchmarks, through cargo bench
+  bench [NAME ...]  run the benchmarks, or those named: one table, one JSON file, two plots (`bench --help`)
   header            write include/warpmem.h from src/ffi
   bless             accept today's header, symbols and layouts as the committed ones
 ";
@@ -34,7 +35,7 @@ fn main() {
         "demo" => demo::command(),
         "dist" => dist::command(),
         "gpu-kit" => kit::command(),
-        "bench" => Run::cargo(["bench"]).args(rest).show(),
+        "bench" => bench::command(rest),
         "header" => bless("header::"),
         "bless" => bless("header::").and_then(|()| bless("")).and_then(|()| test::write_abi_baseline()),
         "help" | "--help" | "-h" => {

@@ -60,7 +60,11 @@ const STEPS: &[Step] = &[
     },
     Step { name: "dist", about: "outside projects that use the release archive", run: consumers::archive },
     Step { name: "demo", about: "the tour runs on what is here", run: demo },
-    Step { name: "kit", about: "what goes to GPU machines, benchmarks too, builds and is small", run: kit },
+    Step {
+        name: "kit",
+        about: "what goes to GPU machines builds and is small, and its benchmarks run",
+        run: kit,
+    },
     Step {
         name: "instructions",
         about: "the calls that are made most often take few instructions",
@@ -191,9 +195,12 @@ fn demo(_: &mut Notes) -> Result<Tally, Problem> {
     Ok(Tally::of_one(true))
 }
 
-fn kit(_: &mut Notes) -> Result<Tally, Problem> {
+fn kit(notes: &mut Notes) -> Result<Tally, Problem> {
     crate::kit::command()?;
-    Ok(Tally::of_one(true))
+    build_needed()?;
+    let mut tally = Tally::of_one(true);
+    tally += crate::bench::try_all(&root().join("gpu-kit"), &simulator(), &mut notes.failures)?;
+    Ok(tally)
 }
 
 /// A step that is run alone builds what it tests.
