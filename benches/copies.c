@@ -3,7 +3,7 @@
  * without access, items with gaps, fills, and what a small copy costs over the raw call. All data is checked to the byte. Runs on
  * GPUs or on the simulated driver; figures of the latter say nothing about a GPU.
  *
- *     copies [MiB of the large copies, 2048] [rounds, 7]
+ *     copies [MiB of the large copies, 2048] [rounds, 7] [parts, of: host small pageable gaps fills between; all]
  *
  * Raw calls and ours are timed in turn, round by round; medians are printed, of small copies 99th percentiles too.
  */
@@ -340,10 +340,72 @@ static void fills(warp_device *gpu, warp_stream *stream)
     free(got);
 }
 
+/* Which parts were named; all if none were. */
+static int chosen(int argc, char **argv, const char *part)
+{
+    int i;
+    for (i = 3; i < argc; ++i)
+        if (strcmp(argv[i], part) == 0)
+            return 1;
+    return argc <= 3;
+}
+
+static void on_the_host(warp_device *cpu, uint64_t bytes)
+{
+    printf("host to host, rows with gaps on both sides\n");
+    MUST(warp_copy_set_threads(0));
+    gaps("one thread", cpu, WARP_MEMORY_HOST, cpu, WARP_MEMORY_HOST, bytes, NULL);
+    MUST(warp_copy_set_threads(4));
+    gaps("4 copy threads at most", cpu, WARP_MEMORY_HOST, cpu, WARP_MEMORY_HOST, bytes, NULL);
+}
+
+static void of_few_bytes(warp_device *cpu, warp_device *gpu, warp_stream *stream)
+{
+    void *a = block(gpu, 1 << 20, WARP_MEMORY_CUDA_DEVICE), *b = block(gpu, 1 << 20, WARP_MEMORY_CUDA_DEVICE);
+    void *p = block(gpu, 1 << 20, WARP_MEMORY_UNKNOWN), *q = block(cpu, 1 << 20, WARP_MEMORY_PINNED);
+    printf("what a small copy costs over the raw call\n");
+    small("within a GPU, plain", a, b, 4096, stream);
+    small("within a GPU, pool", p, p == a ? b : a, 4096, stream);
+    small("page-locked to device", a, q, 4096, stream);
+    small("device to page-locked", q, a, 4096, stream);
+    MUST(warp_free(a));
+    MUST(warp_free(b));
+    MUST(warp_free(p));
+    MUST(warp_free(q));
+}
+
+static void with_gaps(warp_device *cpu, warp_device *gpu, uint64_t bytes, warp_stream *stream)
+{
+    printf("items with gaps, within a GPU and over the host's bus\n");
+    gaps("within a GPU", gpu, WARP_MEMORY_CUDA_DEVICE, gpu, WARP_MEMORY_CUDA_DEVICE, bytes, stream);
+    gaps("page-locked to device", gpu, WARP_MEMORY_CUDA_DEVICE, cpu, WARP_MEMORY_PINNED, bytes / 4, stream);
+    gaps("device to page-locked", cpu, WARP_MEMORY_PINNED, gpu, WARP_MEMORY_CUDA_DEVICE, bytes / 4, stream);
+    gaps("pageable to device", gpu, WARP_MEMORY_CUDA_DEVICE, cpu, WARP_MEMORY_HOST, bytes / 4, stream);
+    gaps("device to pageable", cpu, WARP_MEMORY_HOST, gpu, WARP_MEMORY_CUDA_DEVICE, bytes / 4, stream);
+}
+
+static void between_two(warp_device *gpu, uint64_t bytes, warp_stream *stream)
+{
+    warp_device *other = NULL;
+    MUST(warp_device_get("cuda:1", &other));
+    printf("GPU to GPU without access\n");
+    between(gpu, other, stream, WARP_MEMORY_CUDA_DEVICE, "plain");
+    between(gpu, other, stream, WARP_MEMORY_CUDA_MEMPOOL, "pool");
+    gaps("with gaps, without access", other, WARP_MEMORY_CUDA_DEVICE, gpu, WARP_MEMORY_CUDA_DEVICE, bytes / 4, stream);
+    MUST(warp_peer_access_set_enabled(gpu, other, 1));
+    MUST(warp_peer_access_set_enabled(other, gpu, 1));
+    MUST(warp_mempool_access_set_enabled(gpu, other, 1));
+    MUST(warp_mempool_access_set_enabled(other, gpu, 1));
+    printf("GPU to GPU with access\n");
+    between(gpu, other, stream, WARP_MEMORY_CUDA_DEVICE, "plain");
+    between(gpu, other, stream, WARP_MEMORY_CUDA_MEMPOOL, "pool");
+    gaps("with gaps, with access", other, WARP_MEMORY_CUDA_DEVICE, gpu, WARP_MEMORY_CUDA_DEVICE, bytes / 4, stream);
+}
+
 int main(int argc, char **argv)
 {
     size_t count = 0;
-    warp_device *cpu = NULL, *gpu = NULL, *other = NULL;
+    warp_device *cpu = NULL, *gpu = NULL;
     warp_stream *stream = NULL;
     warp_stream_options options = {.struct_size = sizeof options, .flags = WARP_STREAM_NON_BLOCKING};
     uint64_t medium;
@@ -359,11 +421,8 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IOLBF, 0);
     MUST(warp_init(NULL, NULL));
     MUST(warp_device_get("cpu", &cpu));
-    printf("host to host, rows with gaps on both sides\n");
-    MUST(warp_copy_set_threads(0));
-    gaps("one thread", cpu, WARP_MEMORY_HOST, cpu, WARP_MEMORY_HOST, medium, NULL);
-    MUST(warp_copy_set_threads(4));
-    gaps("4 copy threads at most", cpu, WARP_MEMORY_HOST, cpu, WARP_MEMORY_HOST, medium, NULL);
+    if (chosen(argc, argv, "host"))
+        on_the_host(cpu, medium);
     MUST(warp_device_get_count(&count));
     if (count < 2) {
         printf("no GPU; what needs one is left out\n");
@@ -380,46 +439,22 @@ int main(int argc, char **argv)
         MUST(warp_device_get_native_context(gpu, &context));
         good(set_current(context), "cuCtxSetCurrent");
     }
-
-    printf("what a small copy costs over the raw call\n");
-    {
-        void *a = block(gpu, 1 << 20, WARP_MEMORY_CUDA_DEVICE), *b = block(gpu, 1 << 20, WARP_MEMORY_CUDA_DEVICE);
-        void *p = block(gpu, 1 << 20, WARP_MEMORY_UNKNOWN), *q = block(cpu, 1 << 20, WARP_MEMORY_PINNED);
-        small("within a GPU, plain", a, b, 4096, stream);
-        small("within a GPU, pool", p, p == a ? b : a, 4096, stream);
-        small("page-locked to device", a, q, 4096, stream);
-        small("device to page-locked", q, a, 4096, stream);
-        MUST(warp_free(a));
-        MUST(warp_free(b));
-        MUST(warp_free(p));
-        MUST(warp_free(q));
+    if (chosen(argc, argv, "small"))
+        of_few_bytes(cpu, gpu, stream);
+    if (chosen(argc, argv, "pageable"))
+        pageable(gpu, stream);
+    if (chosen(argc, argv, "gaps"))
+        with_gaps(cpu, gpu, medium, stream);
+    if (chosen(argc, argv, "fills")) {
+        printf("fills\n");
+        fills(gpu, stream);
     }
-    pageable(gpu, stream);
-    printf("items with gaps, within a GPU and over the host's bus\n");
-    gaps("within a GPU", gpu, WARP_MEMORY_CUDA_DEVICE, gpu, WARP_MEMORY_CUDA_DEVICE, medium, stream);
-    gaps("page-locked to device", gpu, WARP_MEMORY_CUDA_DEVICE, cpu, WARP_MEMORY_PINNED, medium / 4, stream);
-    gaps("device to page-locked", cpu, WARP_MEMORY_PINNED, gpu, WARP_MEMORY_CUDA_DEVICE, medium / 4, stream);
-    gaps("pageable to device", gpu, WARP_MEMORY_CUDA_DEVICE, cpu, WARP_MEMORY_HOST, medium / 4, stream);
-    gaps("device to pageable", cpu, WARP_MEMORY_HOST, gpu, WARP_MEMORY_CUDA_DEVICE, medium / 4, stream);
-    printf("fills\n");
-    fills(gpu, stream);
-    if (count < 3) {
-        printf("one GPU; what needs two is left out\n");
-        return warp_shutdown() != WARP_SUCCESS;
+    if (chosen(argc, argv, "between")) {
+        if (count < 3)
+            printf("one GPU; what needs two is left out\n");
+        else
+            between_two(gpu, medium, stream);
     }
-    MUST(warp_device_get("cuda:1", &other));
-    printf("GPU to GPU without access\n");
-    between(gpu, other, stream, WARP_MEMORY_CUDA_DEVICE, "plain");
-    between(gpu, other, stream, WARP_MEMORY_CUDA_MEMPOOL, "pool");
-    gaps("with gaps, without access", other, WARP_MEMORY_CUDA_DEVICE, gpu, WARP_MEMORY_CUDA_DEVICE, medium / 4, stream);
-    MUST(warp_peer_access_set_enabled(gpu, other, 1));
-    MUST(warp_peer_access_set_enabled(other, gpu, 1));
-    MUST(warp_mempool_access_set_enabled(gpu, other, 1));
-    MUST(warp_mempool_access_set_enabled(other, gpu, 1));
-    printf("GPU to GPU with access\n");
-    between(gpu, other, stream, WARP_MEMORY_CUDA_DEVICE, "plain");
-    between(gpu, other, stream, WARP_MEMORY_CUDA_MEMPOOL, "pool");
-    gaps("with gaps, with access", other, WARP_MEMORY_CUDA_DEVICE, gpu, WARP_MEMORY_CUDA_DEVICE, medium / 4, stream);
     MUST(warp_stream_release(stream));
     return warp_shutdown() != WARP_SUCCESS;
 }
