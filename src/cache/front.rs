@@ -65,7 +65,7 @@ impl Front {
             busy: AtomicBool::new(false),
             shut: AtomicBool::new(false),
             bytes: AtomicU64::new(0),
-            most: AtomicU64::new(lane.of().most_at_hand),
+            most: AtomicU64::new(lane.of().most_at_hand()),
             free: AtomicBool::new(false),
             taken: AtomicU64::new(0),
             lane: UnsafeCell::new(Some(lane)),
@@ -81,7 +81,7 @@ impl Front {
     pub(super) unsafe fn renew(&self, lane: &'static Lane) {
         // SAFETY: the caller's promise.
         unsafe { *self.lane.get() = Some(lane) };
-        self.most.store(lane.of().most_at_hand, Ordering::Relaxed);
+        self.most.store(lane.of().most_at_hand(), Ordering::Relaxed);
         self.free.store(false, Ordering::Relaxed);
         self.taken.store(0, Ordering::Relaxed);
         self.shut.store(false, Ordering::Release);

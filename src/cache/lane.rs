@@ -4,22 +4,23 @@
 use super::block::Block;
 use super::front::Front;
 use super::heap::{Chunk, Heap, Refused};
+use crate::fork::Lock;
 use crate::thread;
 use parking_lot::{Mutex, MutexGuard};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-/// Memory of one stream, or of none. Never freed.
+/// Memory of one stream, or of none. Never freed; a lane that is done with serves another allocator.
 pub struct Lane {
     inner: Mutex<Inner>,
     of: Of,
 }
 
 /// Whose memory it is: numbers whose meaning belongs to the rooms above.
-pub struct Of {
+#[derive(Debug, Clone, Copy)]
+pub struct Owner {
     pub device: u16,
-    pub has_stream: bool,
-    /// The slot of the stream. Another one follows when its work is done.
-    pub stream: AtomicU32,
+    /// The slot of the stream, if it has one.
+    pub stream: Option<u32>,
     /// The slot of the allocator.
     pub allocator: u32,
     /// As many bytes as each thread has at hand.
@@ -27,14 +28,87 @@ pub struct Of {
     pub totals: &'static Totals,
 }
 
-/// What is counted of all lanes of an allocator together. Never freed.
-#[derive(Default)]
+/// The owner, for who may look at any time.
+pub struct Of {
+    device: AtomicU16,
+    has_stream: AtomicBool,
+    stream: AtomicU32,
+    allocator: AtomicU32,
+    most_at_hand: AtomicU64,
+}
+
+impl Of {
+    #[inline(always)]
+    pub fn device(&self) -> u16 {
+        self.device.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub fn stream(&self) -> Option<u32> {
+        self.has_stream.load(Ordering::Acquire).then(|| self.stream.load(Ordering::Acquire))
+    }
+
+    #[inline]
+    pub fn allocator(&self) -> u32 {
+        self.allocator.load(Ordering::Acquire)
+    }
+
+    pub fn most_at_hand(&self) -> u64 {
+        self.most_at_hand.load(Ordering::Relaxed)
+    }
+
+    /// Another stream follows the one whose work is done.
+    pub fn set_stream(&self, stream: u32) {
+        self.stream.store(stream, Ordering::Release);
+    }
+
+    fn set(&self, owner: &Owner) {
+        self.device.store(owner.device, Ordering::Relaxed);
+        self.allocator.store(owner.allocator, Ordering::Release);
+        self.most_at_hand.store(owner.most_at_hand, Ordering::Relaxed);
+        self.stream.store(owner.stream.unwrap_or(0), Ordering::Release);
+        self.has_stream.store(owner.stream.is_some(), Ordering::Release);
+    }
+}
+
+/// What is counted of all lanes of an allocator together. Never freed; those that are done with serve another allocator.
+#[derive(Debug, Default)]
 pub struct Totals {
     pub reserved: AtomicU64,
     /// Bytes in chunks that are free as a whole.
     pub whole: AtomicU64,
     /// As many of those as are to be kept; 0 for any number.
-    pub keep: u64,
+    pub keep: AtomicU64,
+}
+
+/// What is done with.
+struct Unused {
+    lanes: Vec<&'static Lane>,
+    totals: Vec<&'static Totals>,
+}
+
+static UNUSED: Lock<Unused> = Lock::new(Unused { lanes: Vec::new(), totals: Vec::new() });
+
+/// After a fork, in the child: what the parent had is given up.
+///
+/// # Safety
+/// As `Lock::replace_in_child`.
+pub(super) unsafe fn mend_in_child() {
+    // SAFETY: the caller's promise.
+    unsafe { UNUSED.replace_in_child(Unused { lanes: Vec::new(), totals: Vec::new() }) };
+}
+
+impl Totals {
+    pub fn make(keep: u64) -> &'static Totals {
+        let totals = UNUSED.write().totals.pop().unwrap_or_else(|| Box::leak(Box::default()));
+        totals.keep.store(keep, Ordering::Relaxed);
+        totals
+    }
+
+    /// They are nobody's any more: no lane counts here.
+    pub fn give_up(&'static self) {
+        UNUSED.write().totals.push(self);
+    }
 }
 
 pub struct Inner {
@@ -42,20 +116,38 @@ pub struct Inner {
     fronts: Vec<&'static Front>,
     /// Its fronts are shut for good.
     closed: bool,
-    /// Blocks that the heap gave, and those of fronts that are gone.
+    /// Blocks that the heap gave.
     taken: u64,
-    taken_before: u64,
     totals: &'static Totals,
 }
 
 impl Lane {
-    pub fn make(of: Of) -> &'static Lane {
-        let totals = of.totals;
-        let inner =
-            Inner { heap: Heap::new(), fronts: Vec::new(), closed: false, taken: 0, taken_before: 0, totals };
-        let lane: &'static Lane = Box::leak(Box::new(Lane { inner: Mutex::new(inner), of }));
-        lane.lock().heap.lane = Some(lane);
+    pub fn make(owner: &Owner) -> &'static Lane {
+        let totals = owner.totals;
+        let unused = UNUSED.write().lanes.pop();
+        let lane: &'static Lane = unused.unwrap_or_else(|| {
+            let inner = Inner { heap: Heap::new(), fronts: Vec::new(), closed: false, taken: 0, totals };
+            let of = Of {
+                device: AtomicU16::new(0),
+                has_stream: AtomicBool::new(false),
+                stream: AtomicU32::new(0),
+                allocator: AtomicU32::new(0),
+                most_at_hand: AtomicU64::new(0),
+            };
+            Box::leak(Box::new(Lane { inner: Mutex::new(inner), of }))
+        });
+        lane.of.set(owner);
+        let mut inner = lane.lock();
+        inner.heap.lane = Some(lane);
+        (inner.closed, inner.taken, inner.totals) = (false, 0, totals);
+        drop(inner);
         lane
+    }
+
+    /// It is nobody's any more: its fronts are shut for good, and it has no memory.
+    pub fn give_up(&'static self) {
+        self.lock().let_go();
+        UNUSED.write().lanes.push(self);
     }
 
     pub fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -110,7 +202,7 @@ impl Inner {
     /// Takes back what `take` gave. True when more is free in whole chunks now than is to be kept.
     pub fn put(&mut self, block: &'static Block) -> bool {
         let is_whole = self.change(|heap| heap.put(block).is_some());
-        let keep = self.totals.keep;
+        let keep = self.totals.keep.load(Ordering::Relaxed);
         is_whole && keep != 0 && self.totals.whole.load(Ordering::Relaxed) > keep
     }
 
@@ -179,16 +271,14 @@ impl Inner {
 
     /// How many blocks were handed out without the heap.
     pub fn taken_at_hand(&self) -> u64 {
-        self.taken_before + self.fronts.iter().map(|front| front.taken()).sum::<u64>()
+        self.fronts.iter().map(|front| front.taken()).sum()
     }
 
     /// Forgets its fronts, which are shut for good and empty.
-    pub fn let_go(&mut self) {
-        if self.closed {
-            self.taken_before = self.taken_at_hand();
-            for front in self.fronts.drain(..) {
-                front.let_go();
-            }
+    fn let_go(&mut self) {
+        debug_assert!(self.closed && self.heap.reserved == 0);
+        for front in self.fronts.drain(..) {
+            front.let_go();
         }
     }
 }

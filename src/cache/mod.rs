@@ -24,7 +24,7 @@ mod tests;
 pub use block::{Block, State};
 pub use front::{Front, Given, MOST_AT_HAND};
 pub use heap::{Chunk, Refused, chunk_for};
-pub use lane::{Lane, Of, Totals};
+pub use lane::{Lane, Owner, Totals};
 pub use map::{each, find};
 pub use sizes::{GRANULE, LARGEST};
 
@@ -36,6 +36,7 @@ pub unsafe fn mend_in_child() {
     // SAFETY: the caller's promise.
     unsafe {
         block::mend_in_child();
+        lane::mend_in_child();
         map::mend_in_child();
     }
 }

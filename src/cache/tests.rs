@@ -2,7 +2,7 @@ use super::heap::Heap;
 use super::*;
 use crate::ledger::Record;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Addresses that no other test has.
 fn addresses(bytes: u64) -> u64 {
@@ -16,15 +16,13 @@ fn chunk(size: u64, small: bool) -> Chunk {
 }
 
 fn lane() -> &'static Lane {
-    let of = Of {
+    Lane::make(&Owner {
         device: 1,
-        has_stream: false,
-        stream: AtomicU32::new(0),
+        stream: None,
         allocator: 7,
         most_at_hand: 64 << 20,
-        totals: Box::leak(Box::default()),
-    };
-    Lane::make(of)
+        totals: Totals::make(0),
+    })
 }
 
 /// A small generator: the tests are the same each time.
@@ -194,6 +192,9 @@ fn a_front_gives_a_block_once() {
     lane.lock().close();
     assert!(front.take(900, 0).is_none() && lane.front(None).is_none());
     lane.lock().remove_whole(1);
+    assert!(!front.is_free());
+    lane.give_up();
+    assert!(front.is_free(), "a front of a lane that is given up may serve another one");
 }
 
 /// Threads that take and give while another one takes everything from their hands: each block has one owner at any time.

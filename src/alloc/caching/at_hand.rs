@@ -17,7 +17,8 @@ use crate::moment::{self, Moment};
 use crate::runtime;
 use crate::stream;
 use crate::thread;
-use std::cell::{Cell, UnsafeCell};
+use std::cell::UnsafeCell;
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 /// What a caller named, as it came: handles, 0 for what is current.
@@ -49,14 +50,15 @@ struct Seen {
     front: &'static Front,
 }
 
-const SERVED: usize = 8;
+const SERVED: usize = 64;
 const SEEN: usize = 1024;
 
 /// What a thread remembers. Its own, and that of the next thread which has its record.
 struct Hands {
     served: UnsafeCell<[Option<Served>; SERVED]>,
     seen: UnsafeCell<[Option<Seen>; SEEN]>,
-    fronts: Cell<Vec<&'static Front>>,
+    /// By the address of their lanes.
+    fronts: UnsafeCell<HashMap<usize, &'static Front>>,
 }
 
 impl Hands {
@@ -71,7 +73,7 @@ impl Hands {
         let hands: &'static Hands = Box::leak(Box::new(Hands {
             served: UnsafeCell::new([None; SERVED]),
             seen: UnsafeCell::new([None; SEEN]),
-            fronts: Cell::new(Vec::new()),
+            fronts: UnsafeCell::new(HashMap::new()),
         }));
         me.attached().store(std::ptr::from_ref(hands).cast_mut().cast(), Ordering::Relaxed);
         hands
@@ -117,21 +119,21 @@ impl Hands {
 
     /// The thread's front of a lane. `None` when the lane is closed.
     fn front(&self, lane: &'static Lane) -> Option<&'static Front> {
-        let mut fronts = self.fronts.take();
-        let is_its = |front: &&'static Front| front.lane().is_some_and(|of| std::ptr::eq(of, lane));
-        let found = match fronts.iter().copied().find(|front| is_its(front) && !front.is_free()) {
-            Some(front) => Some(front),
-            None => {
-                let free = fronts.iter().copied().find(|front| front.is_free());
-                let front = lane.front(free);
-                if free.is_none() {
-                    fronts.extend(front);
-                }
-                front
-            }
-        };
-        self.fronts.set(fronts);
-        found
+        // SAFETY: as in `served`; nothing that is called here comes here again.
+        let fronts = unsafe { &mut *self.fronts.get() };
+        let key = std::ptr::from_ref(lane).addr();
+        match fronts.get(&key) {
+            Some(front) if !front.is_free() => return Some(front),
+            _ => {}
+        }
+        // One of a lane that is done with serves this one.
+        let free = fronts.iter().find(|(_, front)| front.is_free()).map(|(key, front)| (*key, *front));
+        let front = lane.front(free.map(|(_, front)| front))?;
+        if let Some((before, _)) = free {
+            fronts.remove(&before);
+        }
+        fronts.insert(key, front);
+        Some(front)
     }
 }
 
@@ -199,9 +201,9 @@ fn remember(asked: Asked, moment: Moment, address: u64) {
     let Some(hands) = Hands::of(me) else { return };
     let Some(seen) = hands.seen(address) else { return };
     let Some(lane) = seen.front.lane() else { return };
-    let Some(device) = device::at(lane.of().device) else { return };
+    let Some(device) = device::at(lane.of().device()) else { return };
     let (stream, ask) = if device.is_cuda() {
-        let held = lane.of().stream.load(Ordering::Acquire);
+        let Some(held) = lane.of().stream() else { return };
         let Some(stream) = stream::enter_held(me, held) else { return };
         (stream::handle_of(&stream), stream.is_known_elsewhere())
     } else {
@@ -221,7 +223,7 @@ pub fn free_again(address: u64) -> bool {
     if !block.lane().is_some_and(|of| std::ptr::eq(of, lane)) || !runtime::frees_as_usual() {
         return false;
     }
-    let Some(device) = device::at(lane.of().device) else { return false };
+    let Some(device) = device::at(lane.of().device()) else { return false };
     let kind = block.kind();
     match front.give(block, |asked| statistics::count_cached_free(me, device, kind, asked)) {
         Given::Done => true,

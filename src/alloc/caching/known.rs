@@ -14,12 +14,10 @@ use std::sync::atomic::Ordering;
 /// What a block as the cache has it looks like to the ledger.
 fn as_record(block: &Block, chunk: &Record, base: u64, size: u64, tag: u32) -> Record {
     let record = chunk.moved(base, size).with_tag(tag).with_graph(0);
-    match block.lane().map(cache::Lane::of) {
-        Some(of) if of.has_stream => record
-            .with_allocator(of.allocator + 1)
-            .with_stream(of.stream.load(Ordering::Acquire))
-            .with_flags(chunk.flags() | HOLDS_STREAM),
-        Some(of) => record.with_allocator(of.allocator + 1),
+    let Some(of) = block.lane().map(cache::Lane::of) else { return record };
+    let record = record.with_allocator(of.allocator() + 1);
+    match of.stream() {
+        Some(stream) => record.with_stream(stream).with_flags(chunk.flags() | HOLDS_STREAM),
         None => record,
     }
 }

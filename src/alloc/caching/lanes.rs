@@ -3,7 +3,7 @@
 
 use super::Caching;
 use crate::allocator::{Request, flags};
-use crate::cache::{Chunk, Lane, Of};
+use crate::cache::{Chunk, Lane, Owner};
 use crate::device::{self, Device};
 use crate::error::{Result, fail};
 use crate::log::log;
@@ -12,7 +12,7 @@ use crate::runtime;
 use crate::stream::{self, Stream};
 use crate::{alloc::parked, handle::Entered, thread};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 /// As many bytes as each thread has at hand of a lane, and one block more.
 const MOST_AT_HAND: u64 = 1 << 26;
@@ -35,7 +35,7 @@ impl Caching {
     /// All lanes, or those of a device.
     pub fn lanes_of(&self, device: Option<&Device>) -> Vec<&'static Lane> {
         let lanes = self.lanes.lock();
-        let is_its = |lane: &&&'static Lane| device.is_none_or(|device| device.index() == lane.of().device);
+        let is_its = |lane: &&&'static Lane| device.is_none_or(|device| device.index() == lane.of().device());
         lanes.0.values().filter(is_its).copied().collect()
     }
 
@@ -56,10 +56,11 @@ impl Caching {
             fail!(Internal, "a caching allocator without a handle was asked");
         }
         if let (Some(stream), Some(lane)) = (stream, ended) {
-            let before = lane.of().stream.load(Ordering::Acquire);
             // Of several who found it one takes it.
-            if lanes.0.remove(&(key.0, Some(before))).is_some() {
-                lane.of().stream.store(stream.hold(), Ordering::Release);
+            if let Some(before) = lane.of().stream()
+                && lanes.0.remove(&(key.0, Some(before))).is_some()
+            {
+                lane.of().set_stream(stream.hold());
                 lanes.0.insert(key, lane);
                 drop(lanes);
                 moment::passed();
@@ -68,10 +69,9 @@ impl Caching {
                 return Ok(lane);
             }
         }
-        let of = Of {
+        let owner = Owner {
             device: key.0,
-            has_stream: stream.is_some(),
-            stream: AtomicU32::new(stream.map_or(0, Entered::hold)),
+            stream: stream.map(Entered::hold),
             allocator: slot - 1,
             most_at_hand: if self.settings.keep == 0 {
                 MOST_AT_HAND
@@ -80,7 +80,7 @@ impl Caching {
             },
             totals: self.totals,
         };
-        let lane = Lane::make(of);
+        let lane = Lane::make(&owner);
         lanes.0.insert(key, lane);
         Ok(lane)
     }
@@ -89,31 +89,26 @@ impl Caching {
     fn ended_lane(&self, device: &'static Device) -> Option<&'static Lane> {
         let driver = runtime::driver().ok()?;
         let me = thread::mine();
-        let has_ended = |lane: &&'static Lane| {
-            let held = lane.of().stream.load(Ordering::Acquire);
-            stream::enter_held(me, held).is_none()
-                // SAFETY: the lane has a hold, which only `lane` gives back.
-                && parked::has_ended(driver, unsafe { stream::held(held) }).unwrap_or(false)
-        };
-        let lanes = self.lanes_of(Some(device));
-        if lanes.len() < 2
-            && lanes
-                .first()
-                .is_none_or(|lane| stream::enter_held(me, lane.of().stream.load(Ordering::Acquire)).is_some())
-        {
+        let mut released = self.lanes_of(Some(device));
+        released.retain(|lane| lane.of().stream().is_some_and(|held| stream::enter_held(me, held).is_none()));
+        if released.is_empty() {
             return None;
         }
         let _entered = device.enter_relaxed(driver).ok()?;
-        lanes.into_iter().find(has_ended)
+        released.into_iter().find(|lane| {
+            // SAFETY: the lane has a hold, which only `lane` gives back.
+            let held = lane.of().stream().map(|held| unsafe { stream::held(held) });
+            held.is_some_and(|stream| parked::has_ended(driver, stream).unwrap_or(false))
+        })
     }
 
     fn work_of(&self, lane: &Lane) -> Work {
-        let Some(device) = device::at(lane.of().device) else { return Work::Unknown };
+        let Some(device) = device::at(lane.of().device()) else { return Work::Unknown };
         if !device.is_cuda() || device.is_lost() {
             return Work::Done;
         }
         let Ok(driver) = runtime::driver() else { return Work::Done };
-        let held = lane.of().stream.load(Ordering::Acquire);
+        let Some(held) = lane.of().stream() else { return Work::Done };
         if let Some(stream) = stream::enter_held(thread::mine(), held) {
             return Work::Goes(stream);
         }
@@ -160,13 +155,13 @@ impl Caching {
         false
     }
 
-    /// Gives chunks that nobody uses back to where they came from, of a device or of all, until they have `bytes` together; how
-    /// many bytes went.
-    pub fn give_back_whole(&self, device: &'static Device, bytes: u64) -> u64 {
+    /// Gives chunks that nobody uses back to where they came from, until they have `bytes` together; how many bytes went. `idle`:
+    /// only those whose work is done.
+    pub fn give_back_whole(&self, device: &'static Device, bytes: u64, idle: bool) -> u64 {
         let mut given = 0;
         for lane in self.lanes_of(Some(device)) {
             if given < bytes {
-                given += self.give_back_of_lane(lane, bytes - given);
+                given += self.give_back_of_lane(lane, bytes - given, idle);
             }
         }
         given
@@ -174,11 +169,11 @@ impl Caching {
 
     pub fn give_back_everywhere(&self) {
         for lane in self.lanes_of(None) {
-            self.give_back_of_lane(lane, u64::MAX);
+            self.give_back_of_lane(lane, u64::MAX, false);
         }
     }
 
-    pub fn give_back_of_lane(&self, lane: &'static Lane, bytes: u64) -> u64 {
+    pub fn give_back_of_lane(&self, lane: &'static Lane, bytes: u64, idle: bool) -> u64 {
         let mut inner = lane.lock();
         inner.gather(None);
         if inner.heap().whole == 0 {
@@ -187,7 +182,7 @@ impl Caching {
         drop(inner);
         let is_ordered = self.upstream.traits().ordered;
         let stream = match self.work_of(lane) {
-            Work::Goes(stream) if is_ordered => Some(stream),
+            Work::Goes(stream) if is_ordered && !idle => Some(stream),
             Work::Done => None,
             _ if self.is_idle(lane) => None,
             _ => return 0,
@@ -198,7 +193,7 @@ impl Caching {
 
     /// Gives one chunk back; in the order of a stream, or idle without one.
     fn give_back(&self, lane: &'static Lane, chunk: Chunk, stream: Option<&Entered<Stream>>) -> u64 {
-        let Some(device) = device::at(lane.of().device) else { return 0 };
+        let Some(device) = device::at(lane.of().device()) else { return 0 };
         let lost = if device.is_lost() { flags::DEVICE_LOST } else { 0 };
         let idle = if stream.is_none() { flags::IDLE } else { 0 };
         let request = Request {
@@ -227,7 +222,7 @@ impl Caching {
     /// Forgets what a lost device's context took along.
     pub fn forget_lost(&self, device: &'static Device) {
         if device.is_lost() {
-            self.give_back_whole(device, u64::MAX);
+            self.give_back_whole(device, u64::MAX, false);
         }
     }
 
@@ -239,7 +234,6 @@ impl Caching {
             let chunks = {
                 let mut inner = lane.lock();
                 inner.close();
-                inner.let_go();
                 inner.remove_whole(u64::MAX)
             };
             let stream = match self.work_of(lane) {
@@ -256,17 +250,18 @@ impl Caching {
                 self.give_back(lane, chunk, stream.as_ref());
             }
             drop(stream);
-            if lane.of().has_stream {
+            if let Some(held) = lane.of().stream() {
                 // SAFETY: the lane had the hold, and is no lane any more.
-                unsafe { stream::release_hold(lane.of().stream.load(Ordering::Acquire)) };
+                unsafe { stream::release_hold(held) };
             }
+            lane.give_up();
         }
     }
 }
 
 /// Waits for the work of a lane's device: of a stream that cannot be asked any more.
 fn wait_for(lane: &Lane) {
-    if let Some(device) = device::at(lane.of().device)
+    if let Some(device) = device::at(lane.of().device())
         && let Err(error) = stream::synchronize_device(device)
     {
         log!(Warning, "cached memory goes back without a wait for its last users: {error}");

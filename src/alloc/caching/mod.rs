@@ -30,6 +30,9 @@ use std::any::Any;
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
+/// How often memory is got for a request that others are faster to take.
+const TRIES: u32 = 100;
+
 /// How a caching allocator is to be. Zero is the default everywhere.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Settings {
@@ -86,7 +89,7 @@ impl Caching {
             in_captures,
             settings,
             lanes: Mutex::new(Lanes::default()),
-            totals: Box::leak(Box::new(Totals { keep: settings.keep, ..Totals::default() })),
+            totals: Totals::make(settings.keep),
             peak_reserved: AtomicU64::new(0),
             grown: AtomicU64::new(0),
             failures: AtomicU64::new(0),
@@ -112,7 +115,6 @@ impl Caching {
             && request.alignment <= cache::GRANULE
             && request.size <= cache::LARGEST
             && request.stream.is_none_or(|stream| !stream.is_untracked() && !stream.native().is_special())
-            && !self.closing.load(Ordering::Acquire)
     }
 
     /// What serves a request that the cache has no memory for.
@@ -141,7 +143,7 @@ impl Caching {
             return Ok(found);
         }
         drop(inner);
-        for _ in 0..3 {
+        for _ in 0..TRIES {
             if !self.borrow(lane, request) {
                 self.grow(lane, request).inspect_err(|_| {
                     self.failures.fetch_add(1, Ordering::Relaxed);
@@ -161,11 +163,11 @@ impl Caching {
         let wanted = Request { size, alignment: cache::GRANULE, tag: 0, flags: 0, ..*request };
         if self.totals.reserved.load(Ordering::Relaxed) + size > self.peak_reserved.load(Ordering::Relaxed) {
             // Before it has more than ever: what is there in other sizes.
-            self.give_back_whole(request.device, size);
+            self.give_back_whole(request.device, size, true);
         }
         let address = match self.ask(&wanted) {
             Err(error) if error.status == Status::OutOfMemory => {
-                if self.give_back_whole(request.device, u64::MAX) == 0 {
+                if self.give_back_whole(request.device, u64::MAX, false) == 0 {
                     return Err(self.short(request, error));
                 }
                 self.ask(&wanted).map_err(|error| self.short(request, error))?
@@ -256,12 +258,11 @@ impl Caching {
 fn put(lane: &'static Lane, block: &'static Block) {
     let has_enough = lane.lock().put(block);
     if has_enough
-        && let Some(from) = allocator::hold_by_slot(lane.of().allocator)
+        && let Some(from) = allocator::hold_by_slot(lane.of().allocator())
         && let Some(caching) = of(&from)
     {
-        let totals = lane.of().totals;
-        let more = totals.whole.load(Ordering::Relaxed).saturating_sub(totals.keep);
-        caching.give_back_of_lane(lane, more);
+        let whole = caching.totals.whole.load(Ordering::Relaxed);
+        caching.give_back_of_lane(lane, whole.saturating_sub(caching.settings.keep), false);
     }
 }
 
@@ -334,7 +335,8 @@ pub fn allocate(
         tag: order.tag,
         flags: 0,
     };
-    if !std::ptr::eq(order.ledger, &LEDGER)
+    if caching.closing.load(Ordering::Acquire)
+        || !std::ptr::eq(order.ledger, &LEDGER)
         || !caching.caches(&request)
         || order.alignment > super::NATURAL_ALIGNMENT
     {
@@ -393,7 +395,7 @@ impl Source for Caching {
         if self.require_own_process().is_err() {
             return Ok(0);
         }
-        let own = self.give_back_whole(request.device, u64::MAX);
+        let own = self.give_back_whole(request.device, u64::MAX, false);
         Ok(own + self.upstream.trim(request)?)
     }
 
@@ -448,7 +450,7 @@ impl Caching {
     fn told(&self, address: u64) -> Option<(&'static Block, &'static Lane)> {
         let (block, _) = cache::find(address)?;
         let lane = block.lane()?;
-        let is_its = lane.of().allocator + 1 == self.slot.load(Ordering::Relaxed);
+        let is_its = lane.of().allocator() + 1 == self.slot.load(Ordering::Relaxed);
         (is_its && block.base() == address && block.state() == State::Told).then_some((block, lane))
     }
 
@@ -471,6 +473,7 @@ impl Drop for Caching {
     fn drop(&mut self) {
         if self.require_own_process().is_ok() {
             self.let_go_of_all();
+            self.totals.give_up();
         }
     }
 }
