@@ -355,12 +355,17 @@ static void *lend_and_borrow(void *argument)
     unsigned char byte = (unsigned char)(uintptr_t)argument;
     uint64_t random = (uintptr_t)argument, i;
     for (i = 0; i < rounds; ++i) {
-        /* One is at hand afterwards, and the other in the heap. */
-        void *first = block_by(where, shared, 2 * MIB, own), *second = block_by(where, shared, 2 * MIB, own);
-        CHECK_STATUS(warp_memory_fill(first, 64, &byte, 1, own), WARP_SUCCESS);
-        CHECK_STATUS(warp_memory_fill(second, 64, &byte, 1, own), WARP_SUCCESS);
-        CHECK_STATUS(warp_free(first), WARP_SUCCESS);
-        CHECK_STATUS(warp_free(second), WARP_SUCCESS);
+        /* So large that one is at hand afterwards, and the others in the heap. */
+        void *blocks[4];
+        uint64_t count = 1 + next_random(&random) % 4, j;
+        if (next_random(&random) % 8 == 0)
+            CHECK_STATUS(warp_allocator_trim(shared, where, &j), WARP_SUCCESS);
+        for (j = 0; j < count; ++j) {
+            blocks[j] = block_by(where, shared, 70 * MIB, own);
+            CHECK_STATUS(warp_memory_fill(blocks[j], 64, &byte, 1, own), WARP_SUCCESS);
+        }
+        for (j = 0; j < count; ++j)
+            CHECK_STATUS(warp_free(blocks[j]), WARP_SUCCESS);
         if (next_random(&random) % 2)
             CHECK_STATUS(warp_stream_synchronize(own), WARP_SUCCESS);
     }
@@ -377,9 +382,8 @@ PROCESS_TEST(memory_is_lent_only_while_its_stream_is_done)
     setenv("WARPSIM_LOG", "0", 1);
     start_on("h200x2");
     where = gpu(0);
-    rounds = check_under("valgrind") ? 20 : 1000;
-    options.keep = 64 * KIB;
-    CHECK_STATUS(warp_allocator_create_caching(builtin(WARP_MEMORY_CUDA_DEVICE), &options, &shared), WARP_SUCCESS);
+    rounds = check_under("valgrind") ? 20 : 10000;
+    CHECK_STATUS(warp_allocator_create_caching(builtin(WARP_MEMORY_CUDA_MEMPOOL), NULL, &shared), WARP_SUCCESS);
     SIMULATOR(warpsim_schedule)(5);
     SIMULATOR(warpsim_races)(1);
     run_threads(lend_and_borrow);
