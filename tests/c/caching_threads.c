@@ -1,0 +1,395 @@
+/*
+ * caching_threads.c: threads that use caches as they like: blocks of others are freed, looked at and recorded on more streams, while
+ * streams and caches come and go. A stamp in each block proves that nobody else has it, and in the end nothing is left.
+ *
+ * needs: simulator
+ */
+#define _GNU_SOURCE
+#include "allocators.h"
+#include "process.h"
+
+#include <sched.h>
+
+#define THREADS 8
+#define BLOCKS 64
+#define STREAMS 4
+
+/* A block that some thread has put where another one finds it. */
+struct entry {
+    unsigned char *ptr;
+    uint64_t size, stamp;
+};
+
+static struct entry table[BLOCKS];
+static pthread_mutex_t locks[BLOCKS];
+static warp_allocator *shared;
+static warp_device *where;
+static warp_stream *streams[STREAMS];
+static uint64_t stamps, rounds;
+static int churning;
+
+static void take_locks(void)
+{
+    int i;
+    for (i = 0; i < BLOCKS; ++i)
+        pthread_mutex_init(&locks[i], NULL);
+    setenv("WARPSIM_LOG", "0", 1);
+}
+
+static void stamp_block(struct entry *entry)
+{
+    entry->stamp = __atomic_add_fetch(&stamps, 1, __ATOMIC_SEQ_CST);
+    memcpy(entry->ptr, &entry->stamp, 8);
+    memcpy(entry->ptr + entry->size - 8, &entry->stamp, 8);
+}
+
+static void check_stamp(const struct entry *entry)
+{
+    uint64_t first, last;
+    memcpy(&first, entry->ptr, 8);
+    memcpy(&last, entry->ptr + entry->size - 8, 8);
+    CHECK_EQ_U64(first, entry->stamp);
+    CHECK_EQ_U64(last, entry->stamp);
+}
+
+static uint64_t some_size(uint64_t *random)
+{
+    uint64_t log2 = next_random(random) % 20;
+    return next_random(random) % ((uint64_t)1 << log2) + 16;
+}
+
+static void run_threads(void *(*body)(void *))
+{
+    pthread_t threads[THREADS];
+    uintptr_t i;
+    for (i = 0; i < THREADS; ++i)
+        REQUIRE(pthread_create(&threads[i], NULL, body, (void *)(i + 1)) == 0);
+    for (i = 0; i < THREADS; ++i)
+        pthread_join(threads[i], NULL);
+}
+
+/* ---- memory that the CPU sees --------------------------------------------------------------------------------------- */
+
+static void *on_host(void *argument)
+{
+    uint64_t random = (uintptr_t)argument * 77, i;
+    for (i = 0; i < rounds && check_failure_count() == 0; ++i) {
+        uint64_t at = next_random(&random) % BLOCKS, what = next_random(&random) % 64;
+        struct entry *entry = &table[at];
+        if (what == 0) {
+            uint64_t bytes = 0;
+            CHECK_STATUS(warp_allocator_trim(shared, cpu(), &bytes), WARP_SUCCESS);
+            continue;
+        }
+        if (what == 1) {
+            warp_caching_info info = {.struct_size = sizeof info};
+            CHECK_STATUS(warp_allocator_caching_measure(shared, NULL, &info), WARP_SUCCESS);
+            continue;
+        }
+        if (what == 2) {
+            /* Somebody else's, maybe gone by now: any answer, and no crash. */
+            warp_pointer_info info = {.struct_size = sizeof info};
+            CHECK_STATUS(warp_pointer_get_info(__atomic_load_n(&entry->ptr, __ATOMIC_RELAXED), &info), WARP_SUCCESS);
+            continue;
+        }
+        pthread_mutex_lock(&locks[at]);
+        if (entry->ptr == NULL) {
+            entry->size = some_size(&random);
+            entry->ptr = block_by(where, shared, entry->size, NULL);
+            if (entry->ptr != NULL)
+                stamp_block(entry);
+        } else {
+            warp_pointer_info info = {.struct_size = sizeof info};
+            check_stamp(entry);
+            if (what < 8) {
+                CHECK_STATUS(warp_pointer_get_info(entry->ptr + entry->size / 2, &info), WARP_SUCCESS);
+                CHECK_EQ_PTR(info.base, entry->ptr);
+                CHECK_EQ_U64(info.size, entry->size);
+            }
+            CHECK_STATUS(warp_free(entry->ptr), WARP_SUCCESS);
+            entry->ptr = NULL;
+        }
+        pthread_mutex_unlock(&locks[at]);
+    }
+    return NULL;
+}
+
+static void free_table(void)
+{
+    int i;
+    for (i = 0; i < BLOCKS; ++i)
+        if (table[i].ptr != NULL) {
+            check_stamp(&table[i]);
+            CHECK_STATUS(warp_free(table[i].ptr), WARP_SUCCESS);
+            table[i].ptr = NULL;
+        }
+}
+
+static void check_empty(warp_allocator *cache)
+{
+    warp_caching_info info = {.struct_size = sizeof info};
+    CHECK_STATUS(warp_allocator_caching_measure(cache, NULL, &info), WARP_SUCCESS);
+    CHECK_EQ_U64(info.live_blocks, 0);
+    CHECK_EQ_U64(info.used_bytes, 0);
+    CHECK_EQ_U64(info.free_bytes, info.reserved_bytes);
+}
+
+static void stamp_on_host(warp_memory_kind kind)
+{
+    warp_caching_options options = {.struct_size = sizeof options, .keep = 4 * MIB};
+    take_locks();
+    start_on("h200x2");
+    where = cpu();
+    rounds = check_under("valgrind") ? 300 : 20000;
+    CHECK_STATUS(warp_allocator_create_caching(builtin(kind), &options, &shared), WARP_SUCCESS);
+    run_threads(on_host);
+    free_table();
+    check_empty(shared);
+    CHECK_EQ_U64(live_of(shared), 0);
+    CHECK_STATUS(warp_allocator_release(shared), WARP_SUCCESS);
+    CHECK_EQ_U64(statistics_of(where, kind).live_bytes, 0);
+    CHECK_NOTHING_LEFT();
+}
+
+PROCESS_TEST(no_two_threads_have_one_block_of_host_memory)
+{
+    stamp_on_host(WARP_MEMORY_HOST);
+}
+
+PROCESS_TEST(no_two_threads_have_one_block_of_pinned_memory)
+{
+    stamp_on_host(WARP_MEMORY_PINNED);
+}
+
+/* ---- caches that come and go ---------------------------------------------------------------------------------------- */
+
+static warp_allocator *passing;
+
+/* With whatever cache there is at the moment, until it is no more. */
+static void *with_passing_caches(void *argument)
+{
+    uint64_t random = (uintptr_t)argument * 1234567;
+    struct entry mine[8];
+    memset(mine, 0, sizeof mine);
+    while (__atomic_load_n(&churning, __ATOMIC_ACQUIRE) && check_failure_count() == 0) {
+        struct entry *entry = &mine[next_random(&random) % 8];
+        warp_status status;
+        void *ptr = NULL;
+        if (entry->ptr != NULL) {
+            check_stamp(entry);
+            CHECK_STATUS(warp_free(entry->ptr), WARP_SUCCESS);
+            entry->ptr = NULL;
+            continue;
+        }
+        entry->size = some_size(&random) / 8 + 16;
+        status = try_by(where, __atomic_load_n(&passing, __ATOMIC_ACQUIRE), entry->size, NULL, &ptr);
+        if (status != WARP_ERROR_INVALID_HANDLE)
+            CHECK_STATUS(status, WARP_SUCCESS);
+        entry->ptr = ptr;
+        if (ptr != NULL)
+            stamp_block(entry);
+    }
+    for (random = 0; random < 8; ++random)
+        if (mine[random].ptr != NULL) {
+            check_stamp(&mine[random]);
+            CHECK_STATUS(warp_free(mine[random].ptr), WARP_SUCCESS);
+        }
+    return NULL;
+}
+
+static void *churn_caches(void *argument)
+{
+    uint64_t i, times = check_under("valgrind") ? 20 : 1500;
+    (void)argument;
+    for (i = 0; i < times && check_failure_count() == 0; ++i) {
+        warp_allocator *next = NULL, *before;
+        CHECK_STATUS(warp_allocator_create_caching(shared, NULL, &next), WARP_SUCCESS);
+        before = __atomic_exchange_n(&passing, next, __ATOMIC_ACQ_REL);
+        if (i % 8 == 0)
+            sched_yield();
+        CHECK_STATUS(warp_allocator_release(before), WARP_SUCCESS);
+    }
+    __atomic_store_n(&churning, 0, __ATOMIC_RELEASE);
+    return NULL;
+}
+
+static void *either(void *argument)
+{
+    return (uintptr_t)argument == 1 ? churn_caches(argument) : with_passing_caches(argument);
+}
+
+/* Blocks that come of a cache in the moment of its end are blocks like any: they are nobody else's, and go back. */
+PROCESS_TEST(caches_end_while_they_are_asked)
+{
+    static struct recorder r;
+    take_locks();
+    start_on("h200x2");
+    where = cpu();
+    r.kind = WARP_MEMORY_HOST;
+    r.flags = WARP_ALLOCATOR_HOST_MEMORY;
+    shared = created(&r, WARP_MEMORY_HOST);
+    CHECK_STATUS(warp_allocator_create_caching(shared, NULL, &passing), WARP_SUCCESS);
+    churning = 1;
+    run_threads(either);
+    CHECK_STATUS(warp_allocator_release(passing), WARP_SUCCESS);
+    let_go(&r);
+    CHECK_OVER(&r);
+    CHECK_EQ_U64(r.allocates, r.deallocates);
+    CHECK_EQ_U64(statistics_of(where, WARP_MEMORY_HOST).live_blocks, 0);
+    CHECK_NOTHING_LEFT();
+}
+
+/* ---- streams -------------------------------------------------------------------------------------------------------- */
+
+static void *on_streams(void *argument)
+{
+    uint64_t random = (uintptr_t)argument * 991, i;
+    warp_stream *own = new_stream(where, WARP_STREAM_NON_BLOCKING);
+    for (i = 0; i < rounds && check_failure_count() == 0; ++i) {
+        uint64_t at = next_random(&random) % BLOCKS, what = next_random(&random) % 64, bytes;
+        struct entry *entry = &table[at];
+        warp_stream *stream = next_random(&random) % 2 ? own : streams[next_random(&random) % STREAMS];
+        if (what == 0) {
+            CHECK_STATUS(warp_allocator_trim(shared, where, &bytes), WARP_SUCCESS);
+            continue;
+        }
+        if (what == 1) {
+            CHECK_STATUS(warp_stream_release(own), WARP_SUCCESS);
+            own = new_stream(where, WARP_STREAM_NON_BLOCKING);
+            continue;
+        }
+        if (what == 2) {
+            warp_caching_info info = {.struct_size = sizeof info};
+            CHECK_STATUS(warp_allocator_caching_measure(shared, where, &info), WARP_SUCCESS);
+            continue;
+        }
+        if (what == 3) {
+            warp_pointer_info info = {.struct_size = sizeof info};
+            CHECK_STATUS(warp_pointer_get_info(__atomic_load_n(&entry->ptr, __ATOMIC_RELAXED), &info), WARP_SUCCESS);
+            continue;
+        }
+        pthread_mutex_lock(&locks[at]);
+        if (entry->ptr == NULL) {
+            unsigned char byte = (unsigned char)what;
+            entry->size = some_size(&random);
+            entry->ptr = block_by(where, shared, entry->size, stream);
+            entry->stamp = byte;
+            if (entry->ptr != NULL) {
+                CHECK_STATUS(warp_memory_fill(entry->ptr, entry->size, &byte, 1, stream), WARP_SUCCESS);
+                CHECK_STATUS(warp_stream_synchronize(stream), WARP_SUCCESS);
+            }
+        } else {
+            unsigned char first = 0, last = 0;
+            /* On the other stream the library sees the block used. */
+            CHECK_STATUS(warp_memory_copy(&first, entry->ptr, 1, stream), WARP_SUCCESS);
+            CHECK_STATUS(warp_memory_copy(&last, entry->ptr + entry->size - 1, 1, stream), WARP_SUCCESS);
+            CHECK_STATUS(warp_stream_synchronize(stream), WARP_SUCCESS);
+            CHECK_EQ_U64(first, entry->stamp);
+            CHECK_EQ_U64(last, entry->stamp);
+            if (what < 8)
+                CHECK_STATUS(warp_pointer_record_stream(entry->ptr, stream), WARP_SUCCESS);
+            CHECK_STATUS(warp_free(entry->ptr), WARP_SUCCESS);
+            entry->ptr = NULL;
+        }
+        pthread_mutex_unlock(&locks[at]);
+    }
+    CHECK_STATUS(warp_stream_release(own), WARP_SUCCESS);
+    return NULL;
+}
+
+static void use_streams(warp_memory_kind kind, uint64_t seed)
+{
+    int i;
+    char text[300];
+    size_t v;
+    take_locks();
+    start_on("h200x2");
+    where = gpu(1);
+    rounds = check_under("valgrind") ? 60 : 2000;
+    CHECK_STATUS(warp_allocator_create_caching(builtin(kind), NULL, &shared), WARP_SUCCESS);
+    for (i = 0; i < STREAMS; ++i)
+        streams[i] = new_stream(where, WARP_STREAM_NON_BLOCKING);
+    SIMULATOR(warpsim_schedule)(seed);
+    run_threads(on_streams);
+    for (i = 0; i < BLOCKS; ++i)
+        CHECK_STATUS(warp_free(table[i].ptr), WARP_SUCCESS);
+    CHECK_STATUS(warp_device_synchronize(where), WARP_SUCCESS);
+    /* Calls that look at what waits, by 16 blocks each at least. */
+    for (i = 0; i < 64; ++i) {
+        warp_alloc_options options = options_of(WARP_MEMORY_UNKNOWN, NULL);
+        void *ptr = NULL;
+        options.allocator = shared;
+        options.tag = "look";
+        CHECK_STATUS(warp_alloc_with(where, 1, &options, &ptr), WARP_SUCCESS);
+        CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
+    }
+    check_empty(shared);
+    for (i = 0; i < STREAMS; ++i)
+        CHECK_STATUS(warp_stream_release(streams[i]), WARP_SUCCESS);
+    CHECK_STATUS(warp_allocator_release(shared), WARP_SUCCESS);
+    CHECK_NOTHING_LEFT();
+    for (v = 0; SIMULATOR(warpsim_violation_get)(v, text, sizeof text) != 0 && v < 5; ++v)
+        check_that(0, __FILE__, __LINE__, text);
+}
+
+PROCESS_TEST(streams_and_threads_share_plain_memory)
+{
+    use_streams(WARP_MEMORY_CUDA_DEVICE, 0);
+}
+
+PROCESS_TEST(streams_that_lag_share_plain_memory)
+{
+    use_streams(WARP_MEMORY_CUDA_DEVICE, 11);
+}
+
+PROCESS_TEST(streams_that_lag_share_pool_memory)
+{
+    use_streams(WARP_MEMORY_CUDA_MEMPOOL, 12);
+}
+
+/* ---- memory that changes streams ------------------------------------------------------------------------------------ */
+
+static void *lend_and_borrow(void *argument)
+{
+    warp_stream *own = new_stream(where, WARP_STREAM_NON_BLOCKING);
+    unsigned char byte = (unsigned char)(uintptr_t)argument;
+    uint64_t random = (uintptr_t)argument, i;
+    for (i = 0; i < rounds; ++i) {
+        /* So large that one is at hand afterwards, and the others in the heap. */
+        void *blocks[4];
+        uint64_t count = 1 + next_random(&random) % 4, j;
+        if (next_random(&random) % 8 == 0)
+            CHECK_STATUS(warp_allocator_trim(shared, where, &j), WARP_SUCCESS);
+        for (j = 0; j < count; ++j) {
+            blocks[j] = block_by(where, shared, 70 * MIB, own);
+            CHECK_STATUS(warp_memory_fill(blocks[j], 64, &byte, 1, own), WARP_SUCCESS);
+        }
+        for (j = 0; j < count; ++j)
+            CHECK_STATUS(warp_free(blocks[j]), WARP_SUCCESS);
+        if (next_random(&random) % 2)
+            CHECK_STATUS(warp_stream_synchronize(own), WARP_SUCCESS);
+    }
+    CHECK_STATUS(warp_stream_release(own), WARP_SUCCESS);
+    return NULL;
+}
+
+/* That a stream was done is no news of it when somebody worked on it meanwhile. */
+PROCESS_TEST(memory_is_lent_only_while_its_stream_is_done)
+{
+    warp_caching_options options = {.struct_size = sizeof options, };
+    char text[300];
+    size_t v;
+    setenv("WARPSIM_LOG", "0", 1);
+    start_on("h200x2");
+    where = gpu(0);
+    rounds = check_under("valgrind") ? 20 : 10000;
+    CHECK_STATUS(warp_allocator_create_caching(builtin(WARP_MEMORY_CUDA_MEMPOOL), NULL, &shared), WARP_SUCCESS);
+    SIMULATOR(warpsim_schedule)(5);
+    SIMULATOR(warpsim_races)(1);
+    run_threads(lend_and_borrow);
+    for (v = 0; SIMULATOR(warpsim_violation_get)(v, text, sizeof text) != 0 && v < 3; ++v)
+        check_that(0, __FILE__, __LINE__, text);
+    CHECK_STATUS(warp_allocator_release(shared), WARP_SUCCESS);
+}
+
+CHECK_MAIN()
