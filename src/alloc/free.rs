@@ -203,13 +203,17 @@ pub fn interior(ptr: u64, record: &Record) -> Error {
 }
 
 #[cold]
+fn twice(ptr: u64) -> Error {
+    error!(DoubleFree, "{ptr:#x} was freed before; nothing was freed again")
+}
+
+#[cold]
 fn why_not(ledger: &Ledger, ptr: u64, refused: RemoveError<Error>) -> Error {
     match refused {
         RemoveError::Refused(error) => error,
         RemoveError::Interior(record) => interior(ptr, &record),
-        RemoveError::RecentlyFreed => {
-            error!(DoubleFree, "{ptr:#x} was freed before; nothing was freed again")
-        }
+        RemoveError::Unknown if std::ptr::eq(ledger, &LEDGER) && caching::was_freed(ptr) => twice(ptr),
+        RemoveError::RecentlyFreed => twice(ptr),
         RemoveError::Unknown if std::ptr::eq(ledger, &LEDGER) && direct::RESERVES.find(ptr).is_some() => {
             error!(
                 UnknownPointer,

@@ -66,6 +66,7 @@ fn retry_with<T>(
         // Asked first: what comes free after the answer is found by the next round.
         let last = nothing_pending(driver, device) || Instant::now() >= deadline;
         owed::deliver_all();
+        caching::give_back_unused(device);
         trim(driver, device);
         let now = (parked::given_back(), pool::usage(driver, device));
         if last || before.as_ref() != Some(&now) {
@@ -115,6 +116,7 @@ pub fn retry_pinned(
     if let Some(give_back) = KEEPER.get() {
         give_back();
     }
+    caching::give_back_unused(shortage.device);
     parked::drain(PATIENCE, |_, kind| kind == Kind::Pinned);
     let failure = match again() {
         Ok(ptr) => return Ok(ptr),

@@ -288,6 +288,14 @@ pub fn handle_of(index: u32) -> Handle {
     ALLOCATORS.handle_of(index)
 }
 
+/// Every allocator whose handle is good.
+pub fn each(mut visit: impl FnMut(&Allocator)) {
+    ALLOCATORS.all(|allocator| {
+        visit(allocator);
+        true
+    });
+}
+
 /// The allocator in a slot, as long as anything of it is alive.
 pub fn hold_by_slot(slot: u32) -> Option<Hold<Allocator>> {
     ALLOCATORS.hold(ALLOCATORS.handle_of(slot))

@@ -265,6 +265,7 @@ impl Heap {
     /// Takes back what `take` gave. It is joined to free neighbours, and the block may be another one's part afterwards; comes back
     /// when its chunk is free as a whole now.
     pub fn put(&mut self, block: &'static Block) -> Option<&'static Block> {
+        map::note_freed(block);
         let mut joined = block;
         joined.set_state(State::Free);
         if let Some(behind) = block.behind.get().filter(|behind| behind.state() == State::Free) {
@@ -316,11 +317,34 @@ impl Heap {
         self.take_from_list(block);
         let Kept { chunk, map } = self.chunks[number as usize].take()?;
         self.no_chunks.push(number);
-        map::leave(chunk.base);
+        map::leave(chunk.base, map);
         map::give_back(map);
         self.reserved -= chunk.size;
         self.retire(block);
         Some(chunk)
+    }
+
+    /// Gives up all chunks, whatever is in them: their memory is no more. `told` is called with the blocks that the ledger knows.
+    pub fn remove_all(&mut self, mut told: impl FnMut(u64)) -> Vec<Chunk> {
+        for lists in [&mut self.small, &mut self.large, &mut self.whole_small, &mut self.whole_large] {
+            *lists = Lists::new();
+        }
+        self.no_chunks.clear();
+        (self.reserved, self.free, self.whole) = (0, 0, 0);
+        let kept = std::mem::take(&mut self.chunks);
+        let remove = |Kept { chunk, map }: Kept| {
+            map.each(|block| {
+                if block.state() == State::Told {
+                    told(block.base());
+                }
+                block.set_state(State::Void);
+                self.spare.push(block);
+            });
+            map::leave(chunk.base, map);
+            map::give_back(map);
+            chunk
+        };
+        kept.into_iter().flatten().map(remove).collect()
     }
 
     /// Chunks that are free as a whole, given up until they have `bytes` together: the one that is just enough, else the largest.

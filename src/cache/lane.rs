@@ -1,7 +1,7 @@
 //! Cached memory of one stream: what is given back there is at once good for whoever asks there, on any thread. A heap under a lock,
 //! and in front of it what each thread has at hand.
 
-use super::block::Block;
+use super::block::{Block, State};
 use super::front::Front;
 use super::heap::{Chunk, Heap, Refused};
 use crate::fork::Lock;
@@ -74,7 +74,6 @@ impl Of {
 /// What is counted of all lanes of an allocator together. Never freed; those that are done with serve another allocator.
 #[derive(Debug, Default)]
 pub struct Totals {
-    pub reserved: AtomicU64,
     /// Bytes in chunks that are free as a whole.
     pub whole: AtomicU64,
     /// As many of those as are to be kept; 0 for any number.
@@ -185,10 +184,9 @@ impl Inner {
 
     /// Changes the heap, and what is counted of all of them with it.
     fn change<R>(&mut self, change: impl FnOnce(&mut Heap) -> R) -> R {
-        let before = (self.heap.reserved, self.heap.whole);
+        let before = self.heap.whole;
         let result = change(&mut self.heap);
-        count(&self.totals.reserved, before.0, self.heap.reserved);
-        count(&self.totals.whole, before.1, self.heap.whole);
+        count(&self.totals.whole, before, self.heap.whole);
         result
     }
 
@@ -197,6 +195,32 @@ impl Inner {
         let taken = self.change(|heap| heap.take(size))?;
         self.taken += 1;
         Some(taken)
+    }
+
+    /// As `take`, handed out to a caller on the usual way. `None` too when nothing goes that way any more.
+    pub fn take_out(&mut self, size: u64, tag: u32) -> Option<&'static Block> {
+        if self.closed {
+            return None;
+        }
+        let block = self.take(size)?;
+        block.hand_out(size, tag);
+        Some(block)
+    }
+
+    /// Takes back what a caller has on the usual way; `told` is called with the bytes that were asked for. `None` when it is not out;
+    /// else as `put`.
+    pub fn put_out(&mut self, block: &'static Block, told: impl FnOnce(u64)) -> Option<bool> {
+        let asked = block.asked();
+        if !block.turn(State::Out, State::AtHand) {
+            return None;
+        }
+        told(asked);
+        Some(self.put(block))
+    }
+
+    /// Whether nothing goes on the usual way any more.
+    pub fn is_closed(&self) -> bool {
+        self.closed
     }
 
     /// Takes back what `take` gave. True when more is free in whole chunks now than is to be kept.
@@ -214,6 +238,11 @@ impl Inner {
     /// As `Heap::remove_whole`.
     pub fn remove_whole(&mut self, bytes: u64) -> Vec<Chunk> {
         self.change(|heap| heap.remove_whole(bytes))
+    }
+
+    /// As `Heap::remove_all`; for a closed lane.
+    pub fn remove_all(&mut self, told: impl FnMut(u64)) -> Vec<Chunk> {
+        self.change(|heap| heap.remove_all(told))
     }
 
     /// As `Heap::remove_one`.
@@ -245,8 +274,8 @@ impl Inner {
 
     fn shut(&self, mine: Option<&'static Front>) {
         self.fronts.iter().for_each(|front| front.shut());
-        let alone = mine.is_some_and(|mine| self.fronts.iter().all(|front| std::ptr::eq(*front, mine)));
-        if !alone {
+        let is_mine = |front: &&'static Front| mine.is_some_and(|mine| std::ptr::eq(*front, mine));
+        if !self.fronts.iter().all(is_mine) {
             thread::heavy_fence();
             self.fronts.iter().for_each(|front| front.wait());
         }

@@ -2,19 +2,25 @@
 //! lock; read by anybody at any time. A reader may find a block that is another one by then, so the block has the last word. Tables
 //! are never freed, and those of chunks that are gone serve others of about their size.
 
-use super::block::{self, Block};
+use super::block::{self, Block, State};
 use crate::fork::Lock;
-use crate::ledger::{InsertError, Ledger, Record};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::ledger::{InsertError, Ledger, RecentFrees, Record};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// The chunks there are, each behind its record, whose graph is the number of its table.
-static CHUNKS: Ledger = Ledger::new();
+/// The chunks there are, each behind its record, whose graph is the number of its table. A cache may stand on another one: then its
+/// chunks lie in blocks of that, and are found one level up.
+static CHUNKS: [Ledger; 8] = [const { Ledger::new() }; 8];
+/// Where blocks began that went back to a heap: what tells a second free when the chunk is gone as well.
+static FREED: RecentFrees = RecentFrees::new();
+/// How many levels there ever were.
+static LEVELS: AtomicUsize = AtomicUsize::new(0);
 
 /// Where the blocks of one chunk begin.
 pub struct Map {
     number: u32,
     base: AtomicU64,
     granule_log2: AtomicU32,
+    level: AtomicUsize,
     /// For each place the number of the block that begins there.
     blocks: Box<[AtomicU32]>,
     /// Whether one does.
@@ -60,7 +66,7 @@ impl Map {
         block::at(self.blocks[begin].load(Ordering::Acquire))
     }
 
-    fn each(&self, mut visit: impl FnMut(&'static Block)) {
+    pub fn each(&self, mut visit: impl FnMut(&'static Block)) {
         for (at, word) in self.begins.iter().enumerate() {
             let mut bits = word.load(Ordering::Acquire);
             while bits != 0 {
@@ -96,7 +102,7 @@ static UNUSED: Lock<Unused> = Lock::new(Unused { made: 0, maps: [const { Vec::ne
 /// # Safety
 /// As `Lock::replace_in_child`.
 pub unsafe fn mend_in_child() {
-    CHUNKS.after_fork_in_child();
+    CHUNKS.iter().for_each(Ledger::after_fork_in_child);
     let parts = TABLE.iter().take_while(|part| !part.load(Ordering::Acquire).is_null()).count();
     // A part that a thread was filling is given up.
     let made = FIRST * ((1 << parts) - 1);
@@ -143,6 +149,7 @@ fn make_new(unused: &mut Unused, places: usize) -> Option<&'static Map> {
         number,
         base: AtomicU64::new(0),
         granule_log2: AtomicU32::new(0),
+        level: AtomicUsize::new(0),
         blocks: (0..places).map(|_| AtomicU32::new(0)).collect(),
         begins: (0..places / 64).map(|_| AtomicU64::new(0)).collect(),
     }));
@@ -160,28 +167,74 @@ pub fn give_back(map: &'static Map) {
     UNUSED.write().maps[sort].push(map);
 }
 
-/// Has the addresses of a chunk be found. An error, with the chunk that is in the way, when some are another one's.
+/// Has the addresses of a chunk be found. An error when some are another chunk's; but for those of a single block that a caller has
+/// and the ledger, or its own allocator, knows: who got that block makes a chunk of it.
 pub fn enter(map: &'static Map, base: u64, size: u64, like: &Record) -> Result<(), InsertError> {
-    CHUNKS.insert(like.moved(base, size).with_graph(map.number))
+    let record = like.moved(base, size).with_graph(map.number);
+    for (level, chunks) in CHUNKS.iter().enumerate() {
+        match chunks.insert(record) {
+            Ok(()) => {
+                map.level.store(level, Ordering::Release);
+                LEVELS.fetch_max(level + 1, Ordering::AcqRel);
+                return Ok(());
+            }
+            Err(InsertError::Overlap(_)) if level + 1 < CHUNKS.len() && lies_in_told(level, base, size) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(InsertError::OutOfMemory)
+}
+
+/// Whether a range lies in one block of that level that was given out as any allocator's.
+fn lies_in_told(level: usize, base: u64, size: u64) -> bool {
+    find_at(level, base)
+        .is_some_and(|(block, _)| block.state() == State::Told && base + size <= block.base() + block.size())
+}
+
+/// Notes that a block goes back to its heap.
+pub fn note_freed(block: &Block) {
+    FREED.note(block.base());
+}
+
+/// Whether a block that began there went back to its heap a short while ago.
+pub fn was_freed(base: u64) -> bool {
+    FREED.has(base)
 }
 
 /// The addresses of a chunk are not found any more.
-pub fn leave(base: u64) {
-    let _ = CHUNKS.remove(base, |_| Ok::<(), ()>(()));
+pub fn leave(base: u64, map: &Map) {
+    let _ = CHUNKS[map.level.load(Ordering::Acquire)]
+        .remove(base, |record| if record.graph() == map.number { Ok(()) } else { Err(()) });
 }
 
-/// The cached block that an address lies in, whoever has it, and what is known of its chunk.
+fn find_at(level: usize, address: u64) -> Option<(&'static Block, Record)> {
+    let chunk = CHUNKS[level].find(address)?;
+    Some((at(chunk.graph())?.find(address)?, chunk))
+}
+
+/// The cached block that an address lies in, whoever has it, and what is known of its chunk. Of caches on top of each other it is the
+/// topmost one's.
 #[inline]
 pub fn find(address: u64) -> Option<(&'static Block, Record)> {
-    let chunk = CHUNKS.find(address)?;
-    Some((at(chunk.graph())?.find(address)?, chunk))
+    (0..LEVELS.load(Ordering::Acquire)).rev().find_map(|level| find_at(level, address))
+}
+
+/// The block at an address of a certain allocator's cache.
+pub fn find_of(allocator: u32, address: u64) -> Option<&'static Block> {
+    let is_its = |block: &Block| block.lane().is_some_and(|lane| lane.of().allocator() == allocator);
+    (0..LEVELS.load(Ordering::Acquire))
+        .filter_map(|level| find_at(level, address))
+        .map(|(block, _)| block)
+        .find(|block| is_its(block))
 }
 
 /// Every cached block, whoever has it, and what is known of its chunk.
 pub fn each(mut visit: impl FnMut(&'static Block, &Record)) {
-    CHUNKS.for_each(|chunk| {
-        if let Some(map) = at(chunk.graph()) {
-            map.each(|block| visit(block, &chunk));
-        }
-    });
+    for chunks in &CHUNKS[..LEVELS.load(Ordering::Acquire)] {
+        chunks.for_each(|chunk| {
+            if let Some(map) = at(chunk.graph()) {
+                map.each(|block| visit(block, &chunk));
+            }
+        });
+    }
 }

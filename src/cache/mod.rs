@@ -24,9 +24,9 @@ mod tests;
 pub use block::{Block, State};
 pub use front::{Front, Given, MOST_AT_HAND};
 pub use heap::{Chunk, Refused, chunk_for};
-pub use lane::{Lane, Owner, Totals};
-pub use map::{each, find};
-pub use sizes::{GRANULE, LARGEST};
+pub use lane::{Inner, Lane, Owner, Totals};
+pub use map::{each, find, find_of, was_freed};
+pub use sizes::LARGEST;
 
 /// After a fork, in the child: what the parent kept is the parent's.
 ///

@@ -1,4 +1,5 @@
 use super::heap::Heap;
+use super::sizes::GRANULE;
 use super::*;
 use crate::ledger::Record;
 use std::collections::BTreeMap;

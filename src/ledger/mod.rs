@@ -34,13 +34,13 @@ mod tests;
 
 use std::fmt;
 
-use freed::RecentFrees;
 use hints::{HintTables, Hints, thread_number};
 use inner::Inner;
 use leaf::{Admission, Leaf, Position, SLOTS};
 use nodes::Nodes;
 use tree::Root;
 
+pub use freed::RecentFrees;
 pub use record::Record;
 
 /// A position that is none: look everywhere.

@@ -1292,8 +1292,8 @@ PROCESS_TEST(a_lost_devices_blocks_are_freed_and_the_next_one_serves)
     CHECK_NOTHING_LEFT();
 }
 
-/* Built-in memory finds out at once that the context is gone; so does the cache, also where the thread remembers who served. */
-PROCESS_TEST(no_block_of_a_dead_context_is_handed_out)
+/* What is at hand is given without a call of the driver; once one has noticed that the context is gone, nothing of it is given. */
+PROCESS_TEST(no_block_of_a_dead_context_is_handed_out_once_that_is_known)
 {
     warp_allocator *cache;
     warp_device *device;
@@ -1304,6 +1304,7 @@ PROCESS_TEST(no_block_of_a_dead_context_is_handed_out)
     freed(block_by(device, cache, 1000, NULL));
     freed(block_by(device, cache, 1000, NULL));
     CHECK_EQ_U64(SIMULATOR(warpsim_reset_device)(0), 0);
+    CHECK_STATUS(warp_device_synchronize(device), WARP_ERROR_DEVICE_LOST);
     CHECK_STATUS(try_by(device, cache, 1000, NULL, &ptr), WARP_ERROR_DEVICE_LOST);
     release(cache);
 }

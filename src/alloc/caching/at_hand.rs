@@ -6,8 +6,8 @@ use super::Caching;
 use super::known::{self, Cached};
 use crate::alloc::free::{self, FreeOptions};
 use crate::alloc::statistics;
-use crate::allocator::{Allocator, Request};
-use crate::cache::{Block, Front, Given, Lane, MOST_AT_HAND, State};
+use crate::allocator::{self, Allocator, Request};
+use crate::cache::{Block, Front, Given, Inner, Lane, MOST_AT_HAND, State};
 use crate::capture;
 use crate::device::{self, Device};
 use crate::error::{Result, error};
@@ -164,9 +164,7 @@ pub fn allocate_again(asked: Asked, size: u64) -> Option<u64> {
 /// A block from the heap, where that has one.
 #[inline(never)]
 fn cut_again(front: &'static Front, size: u64) -> Option<(u64, &'static Block)> {
-    let lane = front.lane()?;
-    let block = lane.lock().take(size)?;
-    block.hand_out(size, 0);
+    let block = front.lane()?.lock().take_out(size, 0)?;
     Some((block.base(), block))
 }
 
@@ -199,8 +197,12 @@ pub fn remembering(asked: Asked, allocate: impl FnOnce() -> Result<u64>) -> Resu
 fn remember(asked: Asked, moment: Moment, address: u64) {
     let me = thread::mine();
     let Some(hands) = Hands::of(me) else { return };
-    let Some(seen) = hands.seen(address) else { return };
+    // Else another allocator may have served it, at an address that a cache had before.
+    let Some(seen) = hands.seen(address).filter(|seen| seen.block.out(address).is_some()) else { return };
     let Some(lane) = seen.front.lane() else { return };
+    if !seen.block.lane().is_some_and(|of| std::ptr::eq(of, lane)) {
+        return;
+    }
     let Some(device) = device::at(lane.of().device()) else { return };
     let (stream, ask) = if device.is_cuda() {
         let Some(held) = lane.of().stream() else { return };
@@ -234,15 +236,20 @@ pub fn free_again(address: u64) -> bool {
     }
 }
 
+/// Whether a block was made by the process that this one was forked from.
+#[cold]
+fn is_of_parent(block: &Block) -> bool {
+    let from = block.lane().and_then(|lane| allocator::hold_by_slot(lane.of().allocator()));
+    from.is_none_or(|from| super::of(&from).is_none_or(|caching| caching.require_own_process().is_err()))
+}
+
 /// To the heap, past what the thread has at hand. False when the block is not out.
 #[inline(never)]
 fn put_again(lane: &'static Lane, block: &'static Block, told: impl FnOnce(u64)) -> bool {
-    let asked = block.asked();
-    if !block.turn(State::Out, State::AtHand) {
-        return false;
+    let Some(has_enough) = lane.lock().put_out(block, told) else { return false };
+    if has_enough {
+        super::keep_less(lane);
     }
-    told(asked);
-    super::put(lane, block);
     true
 }
 
@@ -257,13 +264,13 @@ pub fn allocate(caching: &Caching, from: &Entered<Allocator>, request: &Request<
     let front = hands.front(lane)?;
     let block = match front.take(request.size, request.tag) {
         Some(block) => block,
-        None => match caching.cut(lane, Some(front), request) {
-            Ok(block) => {
-                block.hand_out(request.size, request.tag);
-                block
+        None => {
+            let take = |inner: &mut Inner| inner.take_out(request.size, request.tag);
+            match caching.cut(lane, Some(front), request, take) {
+                Ok(block) => block?,
+                Err(error) => return Some(Err(error)),
             }
-            Err(error) => return Some(Err(error)),
-        },
+        }
     };
     let base = block.base();
     statistics::count_cached_alloc(me, request.device, block.kind(), request.size);
@@ -299,7 +306,7 @@ pub fn free_found(
         let device = device::at(record.device())?;
         let me = thread::mine();
         let told = |asked| statistics::count_cached_free(me, device, block.kind(), asked);
-        if forked {
+        if forked && is_of_parent(block) {
             // The child only forgets: the parent has the block.
             if block.turn(State::Out, State::Void) {
                 told(record.size());
@@ -307,8 +314,7 @@ pub fn free_found(
             }
             continue;
         }
-        let is_own = options.stream.is_none_or(|stream| free::is_own(&record, stream));
-        if !is_own || device.is_lost() || !runtime::frees_as_usual() {
+        if !options.stream.is_none_or(|stream| free::is_own(&record, stream)) || device.is_lost() {
             known::tell(address);
             return None;
         }

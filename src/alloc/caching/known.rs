@@ -4,7 +4,7 @@
 use super::{Caching, ever_was, of};
 use crate::alloc::{HOLDS_STREAM, LEDGER};
 use crate::allocator;
-use crate::cache::{self, Block, State};
+use crate::cache::{self, Block, Lane, State};
 use crate::error::Result;
 use crate::ledger::Record;
 use crate::stream;
@@ -68,6 +68,11 @@ pub fn find(address: u64) -> Option<Record> {
     }
 }
 
+/// Whether a block that began there went back to a cache a short while ago.
+pub fn was_freed(base: u64) -> bool {
+    ever_was() && cache::was_freed(base)
+}
+
 /// Whether an address lies in memory that a cache has, and no caller.
 pub fn is_kept(address: u64) -> bool {
     matches!(cached(address), Some(Cached::Nobodys))
@@ -129,14 +134,18 @@ impl Caching {
     /// Has the ledger know all its blocks.
     pub fn tell_all(&self) -> Result<()> {
         let slot = self.slot.load(Ordering::Acquire);
+        self.tell_blocks_of(|lane| lane.of().allocator() + 1 == slot)
+    }
+
+    /// Has the ledger know all blocks of some of its lanes.
+    pub fn tell_blocks_of(&self, is_one: impl Fn(&Lane) -> bool) -> Result<()> {
         let mut blocks = Vec::new();
         cache::each(|block, chunk| {
             let base = block.base();
-            if let Some((size, tag)) = block.out(base) {
-                let record = as_record(block, chunk, base, size, tag);
-                if record.allocator() == slot {
-                    blocks.push((block, record));
-                }
+            if let Some((size, tag)) = block.out(base)
+                && block.lane().is_some_and(&is_one)
+            {
+                blocks.push((block, as_record(block, chunk, base, size, tag)));
             }
         });
         blocks.into_iter().try_for_each(|(block, record)| tell_block(block, &record))

@@ -2,11 +2,12 @@
 //! of its stream, or when that has nothing left to do.
 
 use super::Caching;
+use crate::alloc::NATURAL_ALIGNMENT;
 use crate::allocator::{Request, flags};
 use crate::cache::{Chunk, Lane, Owner};
 use crate::device::{self, Device};
 use crate::error::{Result, fail};
-use crate::log::log;
+use crate::log::{self, log};
 use crate::moment;
 use crate::runtime;
 use crate::stream::{self, Stream};
@@ -46,6 +47,9 @@ impl Caching {
         if let Some(lane) = self.lanes.lock().0.get(&key) {
             return Ok(lane);
         }
+        if self.lanes_of(None).into_iter().any(is_lost) {
+            self.forget_lost();
+        }
         let ended = stream.and_then(|_| self.ended_lane(request.device));
         let mut lanes = self.lanes.lock();
         if let Some(lane) = lanes.0.get(&key) {
@@ -81,11 +85,15 @@ impl Caching {
             totals: self.totals,
         };
         let lane = Lane::make(&owner);
+        // `closing` says so first and closes the lanes that there are then.
+        if self.closing.load(Ordering::SeqCst) {
+            lane.lock().close();
+        }
         lanes.0.insert(key, lane);
         Ok(lane)
     }
 
-    /// A lane of the device whose stream was released and has done all its work.
+    /// A lane of the device of which nobody has a block, whose stream was released and has done all its work.
     fn ended_lane(&self, device: &'static Device) -> Option<&'static Lane> {
         let driver = runtime::driver().ok()?;
         let me = thread::mine();
@@ -98,7 +106,12 @@ impl Caching {
         released.into_iter().find(|lane| {
             // SAFETY: the lane has a hold, which only `lane` gives back.
             let held = lane.of().stream().map(|held| unsafe { stream::held(held) });
-            held.is_some_and(|stream| parked::has_ended(driver, stream).unwrap_or(false))
+            held.is_some_and(|stream| parked::has_ended(driver, stream).unwrap_or(false)) && {
+                // Blocks that somebody has keep the stream that they were allocated on.
+                let mut inner = lane.lock();
+                inner.gather(None);
+                inner.heap().free == inner.heap().reserved
+            }
         })
     }
 
@@ -134,20 +147,30 @@ impl Caching {
         }
     }
 
+    /// Whether a lane is of this cache.
+    pub fn has(&self, lane: &'static Lane) -> bool {
+        self.lanes.lock().0.values().any(|of| std::ptr::eq(*of, lane))
+    }
+
     /// Has a lane use what another one of the device has free as a whole, and whose work is done. False when there is nothing.
     pub fn borrow(&self, lane: &'static Lane, request: &Request<'_>) -> bool {
-        if self.totals.whole.load(Ordering::Relaxed) == 0 {
-            return false;
-        }
         let (size, small) = crate::cache::chunk_for(request.size);
         for other in self.lanes_of(Some(request.device)) {
-            if std::ptr::eq(other, lane)
-                || !other.lock().heap().has_whole(size, small)
-                || !self.is_idle(other)
-            {
+            if std::ptr::eq(other, lane) {
                 continue;
             }
-            let chunk = other.lock().remove_one(size, small);
+            // Under the lock from the look to the taking: what comes free meanwhile may still be worked on.
+            let chunk = log::after(|| {
+                let mut inner = other.lock();
+                if inner.heap().free + inner.at_hand() < size {
+                    return None;
+                }
+                if !inner.heap().has_whole(size, small) && inner.at_hand() != 0 {
+                    inner.gather(None);
+                }
+                (inner.heap().has_whole(size, small) && self.is_idle(other))
+                    .then(|| inner.remove_one(size, small))?
+            });
             if let Some(chunk) = chunk {
                 return lane.lock().add(chunk).is_ok();
             }
@@ -155,39 +178,43 @@ impl Caching {
         false
     }
 
-    /// Gives chunks that nobody uses back to where they came from, until they have `bytes` together; how many bytes went. `idle`:
-    /// only those whose work is done.
-    pub fn give_back_whole(&self, device: &'static Device, bytes: u64, idle: bool) -> u64 {
+    /// Gives chunks that nobody uses back to where they came from, of a device or of all, until they have `bytes` together; how many
+    /// bytes went. `idle`: only those whose work is done.
+    pub fn give_back_whole(&self, device: Option<&'static Device>, bytes: u64, idle: bool) -> u64 {
         let mut given = 0;
-        for lane in self.lanes_of(Some(device)) {
+        for lane in self.lanes_of(device) {
             if given < bytes {
-                given += self.give_back_of_lane(lane, bytes - given, idle);
+                given += self.give_back_of_lane(lane, |_| bytes - given, idle);
             }
         }
         given
     }
 
-    pub fn give_back_everywhere(&self) {
-        for lane in self.lanes_of(None) {
-            self.give_back_of_lane(lane, u64::MAX, false);
-        }
+    /// Gives back what is free in whole chunks beyond what is to be kept.
+    pub fn keep_less(&self, lane: &'static Lane) {
+        let keep = self.settings.keep;
+        self.give_back_of_lane(lane, |whole| whole.saturating_sub(keep), false);
     }
 
-    pub fn give_back_of_lane(&self, lane: &'static Lane, bytes: u64, idle: bool) -> u64 {
-        let mut inner = lane.lock();
-        inner.gather(None);
-        if inner.heap().whole == 0 {
-            return 0;
-        }
-        drop(inner);
+    /// `bytes` is told what is free in whole chunks of all lanes together, and says how much of it is to go.
+    fn give_back_of_lane(&self, lane: &'static Lane, bytes: impl FnOnce(u64) -> u64, idle: bool) -> u64 {
         let is_ordered = self.upstream.traits().ordered;
-        let stream = match self.work_of(lane) {
-            Work::Goes(stream) if is_ordered && !idle => Some(stream),
-            Work::Done => None,
-            _ if self.is_idle(lane) => None,
-            _ => return 0,
-        };
-        let chunks = lane.lock().remove_whole(bytes);
+        // Under the lock from the look at the work to the taking, as in `borrow`.
+        let (chunks, stream) = log::after(|| {
+            let mut inner = lane.lock();
+            inner.gather(None);
+            if inner.heap().whole == 0 {
+                return (Vec::new(), None);
+            }
+            let stream = match self.work_of(lane) {
+                Work::Goes(stream) if is_ordered && !idle => Some(stream),
+                Work::Done => None,
+                _ if self.is_idle(lane) => None,
+                _ => return (Vec::new(), None),
+            };
+            let bytes = bytes(self.totals.whole.load(Ordering::Relaxed));
+            (inner.remove_whole(bytes), stream)
+        });
         chunks.into_iter().map(|chunk| self.give_back(lane, chunk, stream.as_ref())).sum()
     }
 
@@ -199,7 +226,7 @@ impl Caching {
         let request = Request {
             device,
             size: chunk.size,
-            alignment: crate::cache::GRANULE,
+            alignment: NATURAL_ALIGNMENT,
             stream,
             tag: 0,
             flags: lost | idle,
@@ -209,20 +236,31 @@ impl Caching {
                 if lane.lock().add(chunk).is_err() {
                     log!(Error, "{} bytes of cached memory are lost: {error}", chunk.size);
                 }
-                0
+                return 0;
             }
-            Err(error) => {
-                log!(Error, "{} bytes of cached memory did not go back: {error}", chunk.size);
-                chunk.size
-            }
-            Ok(()) => chunk.size,
+            Err(error) => log!(Error, "{} bytes of cached memory did not go back: {error}", chunk.size),
+            Ok(()) => {}
         }
+        self.reserved.fetch_sub(chunk.size, Ordering::AcqRel);
+        chunk.size
     }
 
-    /// Forgets what a lost device's context took along.
-    pub fn forget_lost(&self, device: &'static Device) {
-        if device.is_lost() {
-            self.give_back_whole(device, u64::MAX, false);
+    /// Forgets what lost devices' contexts took along: the chunks go back, and blocks in them that callers have are the ledger's alone.
+    pub fn forget_lost(&self) {
+        let lost: Vec<_> = {
+            let mut lanes = self.lanes.lock();
+            lanes.0.extract_if(|_, lane| is_lost(lane)).map(|(_, lane)| lane).collect()
+        };
+        for lane in lost {
+            lane.lock().close();
+            if let Err(error) = self.tell_blocks_of(|of| std::ptr::eq(of, lane)) {
+                log!(Error, "blocks of a lost device: {error}");
+            }
+            let chunks = lane.lock().remove_all(|told| _ = self.orphans.lock().insert(told));
+            for chunk in chunks {
+                self.give_back(lane, chunk, None);
+            }
+            give_up(lane);
         }
     }
 
@@ -234,7 +272,7 @@ impl Caching {
             let chunks = {
                 let mut inner = lane.lock();
                 inner.close();
-                inner.remove_whole(u64::MAX)
+                if is_lost(lane) { inner.remove_all(|_| ()) } else { inner.remove_whole(u64::MAX) }
             };
             let stream = match self.work_of(lane) {
                 Work::Goes(stream) if is_ordered => Some(stream),
@@ -250,13 +288,22 @@ impl Caching {
                 self.give_back(lane, chunk, stream.as_ref());
             }
             drop(stream);
-            if let Some(held) = lane.of().stream() {
-                // SAFETY: the lane had the hold, and is no lane any more.
-                unsafe { stream::release_hold(held) };
-            }
-            lane.give_up();
+            give_up(lane);
         }
     }
+}
+
+fn is_lost(lane: &Lane) -> bool {
+    device::at(lane.of().device()).is_some_and(Device::is_lost)
+}
+
+/// A lane that is in no list any more, and has no memory.
+fn give_up(lane: &'static Lane) {
+    if let Some(held) = lane.of().stream() {
+        // SAFETY: the lane had the hold, and is no lane any more.
+        unsafe { stream::release_hold(held) };
+    }
+    lane.give_up();
 }
 
 /// Waits for the work of a lane's device: of a stream that cannot be asked any more.

@@ -10,13 +10,13 @@ mod known;
 mod lanes;
 
 pub use at_hand::{Asked, allocate_again, free_again, free_found, remembering};
-pub use known::{each, find, is_kept, tell};
+pub use known::{each, find, is_kept, tell, was_freed};
 
 use super::builtin::Order;
-use super::{Kind, LEDGER};
+use super::{Kind, LEDGER, NATURAL_ALIGNMENT};
 use super::{custom, direct};
 use crate::allocator::{self, Allocator, Request, Source, Stacked, Statistics, Traits, Upstream, flags};
-use crate::cache::{self, Block, Chunk, Lane, Refused, State, Totals};
+use crate::cache::{self, Block, Chunk, Inner, Lane, Refused, State, Totals};
 use crate::device::Device;
 use crate::error::{Error, Result, Status, error, fail};
 use crate::fork::Lock;
@@ -27,6 +27,7 @@ use crate::stream::Stream;
 use lanes::Lanes;
 use parking_lot::Mutex;
 use std::any::Any;
+use std::collections::HashSet;
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -50,7 +51,11 @@ pub struct Caching {
     settings: Settings,
     lanes: Mutex<Lanes>,
     totals: &'static Totals,
+    /// Bytes that it has from below, or is asking for.
+    reserved: AtomicU64,
     peak_reserved: AtomicU64,
+    /// Blocks that callers have of memory that a lost device's context took along: the ledger knows them, the cache no more.
+    orphans: Mutex<HashSet<u64>>,
     /// How often more memory was asked for.
     grown: AtomicU64,
     failures: AtomicU64,
@@ -90,7 +95,9 @@ impl Caching {
             settings,
             lanes: Mutex::new(Lanes::default()),
             totals: Totals::make(settings.keep),
+            reserved: AtomicU64::new(0),
             peak_reserved: AtomicU64::new(0),
+            orphans: Mutex::new(HashSet::new()),
             grown: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             slot: AtomicU32::new(0),
@@ -112,7 +119,7 @@ impl Caching {
     /// Whether the request is one that the cache has memory for.
     fn caches(&self, request: &Request<'_>) -> bool {
         request.flags & flags::IN_CAPTURE == 0
-            && request.alignment <= cache::GRANULE
+            && request.alignment <= NATURAL_ALIGNMENT
             && request.size <= cache::LARGEST
             && request.stream.is_none_or(|stream| !stream.is_untracked() && !stream.native().is_special())
     }
@@ -125,32 +132,32 @@ impl Caching {
         }
     }
 
-    /// A block for a request, in no list any more and handed out to nobody yet.
+    /// A block of a lane's heap, as `take` takes it under the lock. `None` when the lane is closed for what goes the usual way
+    /// (`mine` is the calling thread's front), which this was asked for.
     fn cut(
         &self,
         lane: &'static Lane,
         mine: Option<&'static cache::Front>,
         request: &Request<'_>,
-    ) -> Result<&'static Block> {
-        let mut inner = lane.lock();
-        if let Some(found) = inner.take(request.size) {
-            return Ok(found);
-        }
-        // What threads have at hand may be enough when it is joined.
-        if inner.gather(mine)
-            && let Some(found) = inner.take(request.size)
-        {
-            return Ok(found);
-        }
-        drop(inner);
+        take: impl Fn(&mut Inner) -> Option<&'static Block>,
+    ) -> Result<Option<&'static Block>> {
         for _ in 0..TRIES {
+            {
+                let mut inner = lane.lock();
+                if mine.is_some() && inner.is_closed() {
+                    return Ok(None);
+                }
+                // What threads have at hand may be enough when it is joined.
+                if let Some(block) =
+                    take(&mut inner).or_else(|| inner.gather(mine).then(|| take(&mut inner))?)
+                {
+                    return Ok(Some(block));
+                }
+            }
             if !self.borrow(lane, request) {
                 self.grow(lane, request).inspect_err(|_| {
                     self.failures.fetch_add(1, Ordering::Relaxed);
                 })?;
-            }
-            if let Some(found) = lane.lock().take(request.size) {
-                return Ok(found);
             }
         }
         fail!(OutOfMemory, "other threads were always faster to take what was got for {} bytes", request.size)
@@ -160,55 +167,78 @@ impl Caching {
     fn grow(&self, lane: &'static Lane, request: &Request<'_>) -> Result<()> {
         self.grown.fetch_add(1, Ordering::Relaxed);
         let (size, small) = cache::chunk_for(request.size);
-        let wanted = Request { size, alignment: cache::GRANULE, tag: 0, flags: 0, ..*request };
-        if self.totals.reserved.load(Ordering::Relaxed) + size > self.peak_reserved.load(Ordering::Relaxed) {
+        let wanted = Request { size, alignment: NATURAL_ALIGNMENT, tag: 0, flags: 0, ..*request };
+        if self.reserved.load(Ordering::Relaxed) + size > self.peak_reserved.load(Ordering::Relaxed) {
             // Before it has more than ever: what is there in other sizes.
-            self.give_back_whole(request.device, size, true);
+            self.give_back_whole(Some(request.device), size, true);
         }
-        let address = match self.ask(&wanted) {
+        let address = match self.ask(&self.upstream, &wanted) {
             Err(error) if error.status == Status::OutOfMemory => {
-                if self.give_back_whole(request.device, u64::MAX, false) == 0 {
+                // The limit is one of all devices together.
+                let device = if self.settings.limit == 0 { Some(request.device) } else { None };
+                if self.give_back_whole(device, u64::MAX, false) == 0 {
                     return Err(self.short(request, error));
                 }
-                self.ask(&wanted).map_err(|error| self.short(request, error))?
+                self.ask(&self.upstream, &wanted).map_err(|error| self.short(request, error))?
             }
             asked => asked?,
         };
-        let made = custom::what_was_made(&self.upstream, &wanted, address);
         let give_back = |_: &Error| {
+            self.reserved.fetch_sub(size, Ordering::Relaxed);
             allocator::tell_of_unusable(self.upstream.deallocate(address, &wanted));
         };
-        let like = made.inspect_err(give_back)?.record(address, &wanted);
-        let chunk = Chunk { base: address, size, small, like };
-        match lane.lock().add(chunk) {
-            Ok(()) => {}
+        let made = custom::what_was_made(&self.upstream, &wanted, address).inspect_err(give_back)?;
+        let chunk = Chunk { base: address, size, small, like: made.record(address, &wanted) };
+        let mut added = lane.lock().add(chunk);
+        if added == Err(Refused::InUse) {
+            // It may be what a lost device's context took along.
+            forget_lost();
+            added = lane.lock().add(chunk);
+        }
+        match added {
+            Ok(()) => Ok(()),
             Err(Refused::NoMemory) => {
                 let error = error!(OutOfMemory, "no host memory for what is to be known of cached memory");
                 give_back(&error);
-                return Err(error);
+                Err(error)
             }
             // It is not given back: it is in use.
-            Err(Refused::InUse) => fail!(
-                AllocatorFailed,
-                "{} gave {address:#x} for {size} bytes, of which a cache has some already",
-                self.upstream.title()
-            ),
+            Err(Refused::InUse) => {
+                self.reserved.fetch_sub(size, Ordering::Relaxed);
+                fail!(
+                    AllocatorFailed,
+                    "{} gave {address:#x} for {size} bytes, of which a cache has some already",
+                    self.upstream.title()
+                )
+            }
         }
-        self.peak_reserved.fetch_max(self.totals.reserved.load(Ordering::Relaxed), Ordering::Relaxed);
-        Ok(())
     }
 
-    /// Asks below, within the limit.
-    fn ask(&self, wanted: &Request<'_>) -> Result<u64> {
-        let (limit, reserved) = (self.settings.limit, self.totals.reserved.load(Ordering::Relaxed));
-        if limit != 0 && reserved.saturating_add(wanted.size) > limit {
+    /// Asks below, within the limit. What comes counts as reserved.
+    fn ask(&self, upstream: &Upstream, wanted: &Request<'_>) -> Result<u64> {
+        let limit = self.settings.limit;
+        let mut refused = 0;
+        let reserved = self.reserved.fetch_update(Ordering::AcqRel, Ordering::Acquire, |reserved| {
+            refused = reserved;
+            reserved.checked_add(wanted.size).filter(|sum| limit == 0 || *sum <= limit)
+        });
+        if reserved.is_err() {
             fail!(
                 OutOfMemory,
-                "the caching allocator may reserve {limit} bytes, has {reserved}, and needs {} more; free some of it, or make it with a larger limit",
+                "the caching allocator may reserve {limit} bytes, has {refused}, and needs {} more; free some of it, or make it with a larger limit",
                 wanted.size
             );
         }
-        self.upstream.allocate(wanted)
+        match upstream.allocate(wanted) {
+            Ok(address) => {
+                self.peak_reserved.fetch_max(self.reserved.load(Ordering::Relaxed), Ordering::Relaxed);
+                Ok(address)
+            }
+            Err(error) => {
+                self.reserved.fetch_sub(wanted.size, Ordering::AcqRel);
+                Err(error)
+            }
+        }
     }
 
     #[cold]
@@ -254,16 +284,36 @@ impl Caching {
     }
 }
 
-/// Takes back a block that is at hand and in nobody's list.
-fn put(lane: &'static Lane, block: &'static Block) {
-    let has_enough = lane.lock().put(block);
-    if has_enough
-        && let Some(from) = allocator::hold_by_slot(lane.of().allocator())
+/// After more came free in whole chunks than is to be kept: gives some of it back.
+fn keep_less(lane: &'static Lane) {
+    if let Some(from) = allocator::hold_by_slot(lane.of().allocator())
         && let Some(caching) = of(&from)
+        && caching.has(lane)
     {
-        let whole = caching.totals.whole.load(Ordering::Relaxed);
-        caching.give_back_of_lane(lane, whole.saturating_sub(caching.settings.keep), false);
+        caching.keep_less(lane);
     }
+}
+
+/// Gives back what caches have unused on a device, before somebody else is out of memory; how many bytes.
+pub fn give_back_unused(device: &'static Device) -> u64 {
+    let mut given = 0;
+    if ever_was() {
+        allocator::each(|allocator| {
+            if let Some(caching) = of(allocator).filter(|caching| caching.require_own_process().is_ok()) {
+                given += caching.give_back_whole(Some(device), u64::MAX, false);
+            }
+        });
+    }
+    given
+}
+
+/// Has every cache forget what contexts of lost devices took along.
+fn forget_lost() {
+    allocator::each(|allocator| {
+        if let Some(caching) = of(allocator).filter(|caching| caching.require_own_process().is_ok()) {
+            caching.forget_lost();
+        }
+    });
 }
 
 /// Whether there ever was one. Most programs have none, and pay for none.
@@ -338,7 +388,6 @@ pub fn allocate(
     if caching.closing.load(Ordering::Acquire)
         || !std::ptr::eq(order.ledger, &LEDGER)
         || !caching.caches(&request)
-        || order.alignment > super::NATURAL_ALIGNMENT
     {
         return None;
     }
@@ -363,26 +412,37 @@ impl Source for Caching {
     fn allocate(&self, request: &Request<'_>) -> Result<u64> {
         self.require_own_process()?;
         if !self.caches(request) {
-            return self.past(request).allocate(request);
+            return self.ask(self.past(request), request);
         }
         let lane = self.lane(request)?;
-        let block = self.cut(lane, None, request)?;
-        block.tell();
-        Ok(block.base())
+        let take = |inner: &mut Inner| {
+            let block = inner.take(request.size)?;
+            block.tell();
+            Some(block)
+        };
+        let block = self.cut(lane, None, request, take)?;
+        block.map(Block::base).ok_or_else(|| error!(Internal, "a cache has no memory, and asked for none"))
     }
 
     fn deallocate(&self, address: u64, request: &Request<'_>) -> Result<()> {
         if self.require_own_process().is_err() {
             return Ok(());
         }
+        if request.flags & flags::DEVICE_LOST != 0 && self.orphans.lock().remove(&address) {
+            return Ok(());
+        }
         let Some((block, lane)) = self.told(address) else {
             return self.deallocate_past(address, request);
         };
-        if block.turn(State::Told, State::AtHand) {
-            put(lane, block);
+        let mut has_enough = false;
+        {
+            let mut inner = lane.lock();
+            if block.turn(State::Told, State::AtHand) {
+                has_enough = inner.put(block);
+            }
         }
-        if request.flags & flags::DEVICE_LOST != 0 {
-            self.forget_lost(request.device);
+        if has_enough {
+            self.keep_less(lane);
         }
         Ok(())
     }
@@ -395,7 +455,7 @@ impl Source for Caching {
         if self.require_own_process().is_err() {
             return Ok(0);
         }
-        let own = self.give_back_whole(request.device, u64::MAX, false);
+        let own = self.give_back_whole(Some(request.device), u64::MAX, false);
         Ok(own + self.upstream.trim(request)?)
     }
 
@@ -437,7 +497,7 @@ impl Source for Caching {
         if let Err(error) = self.tell_all() {
             log!(Error, "blocks of a caching allocator that is released: {error}");
         }
-        self.give_back_everywhere();
+        self.give_back_whole(None, u64::MAX, false);
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -448,24 +508,26 @@ impl Source for Caching {
 impl Caching {
     /// The block of this cache that begins at an address and is a caller's like any other.
     fn told(&self, address: u64) -> Option<(&'static Block, &'static Lane)> {
-        let (block, _) = cache::find(address)?;
+        let block = cache::find_of(self.slot.load(Ordering::Relaxed).checked_sub(1)?, address)?;
         let lane = block.lane()?;
-        let is_its = lane.of().allocator() + 1 == self.slot.load(Ordering::Relaxed);
-        (is_its && block.base() == address && block.state() == State::Told).then_some((block, lane))
+        (block.base() == address && block.state() == State::Told).then_some((block, lane))
     }
 
     /// A block that the cache did not cut: of a graph, or of an unusual alignment.
     fn deallocate_past(&self, address: u64, request: &Request<'_>) -> Result<()> {
-        let Some(other) = &self.in_captures else {
-            return self.upstream.deallocate(address, request);
+        let below = || self.upstream.deallocate(address, request);
+        let told = match &self.in_captures {
+            // Which of the two it came from is known by the first; what it does not know it leaves alone.
+            Some(other) => match other.deallocate(address, request) {
+                Err(error) if error.status == Status::UnknownPointer => below(),
+                told => told,
+            },
+            None => below(),
         };
-        // Which of the two it came from is known by the first; what it does not know it leaves alone.
-        match other.deallocate(address, request) {
-            Err(error) if error.status == Status::UnknownPointer => {
-                self.upstream.deallocate(address, request)
-            }
-            told => told,
+        if !told.as_ref().is_err_and(allocator::may_be_repeated) {
+            self.reserved.fetch_sub(request.size, Ordering::AcqRel);
         }
+        told
     }
 }
 
