@@ -4,11 +4,11 @@
 use super::Lane;
 use crate::fork::Lock;
 use std::alloc::{Layout, alloc_zeroed};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
 /// Where a block is. What the number says holds while whoever may change it does not: see `Block::turn`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
+#[repr(u8)]
 pub enum State {
     /// In no use, or joined to another one.
     Void = 0,
@@ -24,6 +24,37 @@ pub enum State {
     Told = 5,
 }
 
+/// A state of a block in one of its lives: from one time that it is handed out to the next. What was read of a block is true if this
+/// is the same before and afterwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Life(u64);
+
+const STATE_BITS: u32 = 8;
+
+impl Life {
+    #[inline(always)]
+    pub fn state(self) -> State {
+        match self.0 as u8 {
+            1 => State::Free,
+            2 => State::AtHand,
+            3 => State::Out,
+            4 => State::Telling,
+            5 => State::Told,
+            _ => State::Void,
+        }
+    }
+
+    #[inline(always)]
+    fn with(self, state: State) -> Life {
+        Life(self.0 >> STATE_BITS << STATE_BITS | state as u64)
+    }
+
+    #[inline(always)]
+    fn next(self, state: State) -> Life {
+        Life(self.0 + (1 << STATE_BITS)).with(state)
+    }
+}
+
 /// Two cache lines: what threads need to take and give it, and what a heap needs.
 #[repr(C, align(64))]
 pub struct Block {
@@ -31,7 +62,7 @@ pub struct Block {
     size: AtomicU64,
     /// Bytes that the caller asked for.
     asked: AtomicU64,
-    state: AtomicU32,
+    life: AtomicU64,
     class: AtomicU32,
     tag: AtomicU32,
     index: AtomicU32,
@@ -105,51 +136,58 @@ impl Block {
         unsafe { self.lane.load(Ordering::Relaxed).as_ref() }
     }
 
-    #[inline]
-    pub fn state(&self) -> State {
-        match self.state.load(Ordering::Acquire) {
-            1 => State::Free,
-            2 => State::AtHand,
-            3 => State::Out,
-            4 => State::Telling,
-            5 => State::Told,
-            _ => State::Void,
-        }
+    #[inline(always)]
+    pub fn life(&self) -> Life {
+        Life(self.life.load(Ordering::Acquire))
     }
 
-    /// A block that is at hand, or being entered in the ledger, becomes one of a caller's of which that says everything.
+    #[inline]
+    pub fn state(&self) -> State {
+        self.life().state()
+    }
+
+    /// The block that a caller has, or is being told of, becomes one of which the ledger says everything; for who alone may change it
+    /// now.
     pub fn tell(&self) {
         self.set_state(State::Told);
     }
 
-    /// From one state to another, for the one of several who try that finds it there.
+    /// From a life that it was seen in to a state of that, for the one of several who try that finds it there.
     #[inline(always)]
-    pub fn turn(&self, from: State, to: State) -> bool {
-        self.state.compare_exchange(from as u32, to as u32, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    pub fn turn(&self, from: Life, to: State) -> bool {
+        self.life.compare_exchange(from.0, from.with(to).0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// For who alone may change it now.
     #[inline(always)]
     pub(super) fn set_state(&self, state: State) {
-        self.state.store(state as u32, Ordering::Release);
+        let life = Life(self.life.load(Ordering::Relaxed));
+        self.life.store(life.with(state).0, Ordering::Release);
     }
 
-    /// What a caller is given: at hand before, or taken from a heap.
+    /// What a caller is given: at hand before, or taken from a heap. A new life begins.
     #[inline(always)]
-    pub fn hand_out(&self, asked: u64, tag: u32) {
+    pub fn hand_out(&self, asked: u64, tag: u32) -> Life {
+        let life = Life(self.life.load(Ordering::Relaxed)).next(State::Out);
         self.asked.store(asked, Ordering::Relaxed);
         self.tag.store(tag, Ordering::Relaxed);
-        self.set_state(State::Out);
+        self.life.store(life.0, Ordering::Release);
+        life
     }
 
-    /// Bytes and tag that the caller asked for, if the block at `base` is out.
-    pub fn out(&self, base: u64) -> Option<(u64, u32)> {
-        let is_out = || self.state() == State::Out && self.base() == base;
-        if !is_out() {
+    /// The first address, and the bytes and the tag that its caller asked for, if the block is out in that life.
+    #[inline]
+    pub fn out(&self, life: Life) -> Option<(u64, u64, u32)> {
+        if life.state() != State::Out {
             return None;
         }
-        let said = (self.asked.load(Ordering::Acquire), self.tag.load(Ordering::Acquire));
-        is_out().then_some(said)
+        let said = (
+            self.base.load(Ordering::Relaxed),
+            self.asked.load(Ordering::Relaxed),
+            self.tag.load(Ordering::Relaxed),
+        );
+        fence(Ordering::Acquire);
+        (self.life.load(Ordering::Relaxed) == life.0).then_some(said)
     }
 
     /// Bytes that were asked for. For who knows that it is out.

@@ -1,7 +1,7 @@
 //! What one thread has at hand of a lane: blocks by class, which it takes and gives without a lock and without writing what another
 //! thread writes. Who wants them from outside shuts the front, waits until its thread is not in the middle of it, and takes them.
 
-use super::block::{Block, Link, State};
+use super::block::{Block, Life, Link, State};
 use super::sizes::{class_below, class_of, rounded};
 use super::{Lane, sizes};
 use crate::thread;
@@ -44,7 +44,7 @@ pub enum Given {
     Done,
     /// The front has enough, or is shut.
     NoRoom,
-    /// The block is not out.
+    /// The block is not out, or in another life.
     NotOut,
 }
 
@@ -112,7 +112,7 @@ impl Front {
 
     /// A block for `size` bytes, handed out; for its thread.
     #[inline(always)]
-    pub fn take(&self, size: u64, tag: u32) -> Option<&'static Block> {
+    pub fn take(&self, size: u64, tag: u32) -> Option<(&'static Block, Life)> {
         let class = class_of(size);
         let _inside = self.enter()?;
         let list = self.lists.get(class)?;
@@ -123,17 +123,15 @@ impl Front {
             None => return None,
         };
         self.unlink(list, block);
-        block.hand_out(size, tag);
-        Some(block)
+        Some((block, block.hand_out(size, tag)))
     }
 
     #[cold]
-    fn take_between(&self, size: u64, tag: u32) -> Option<&'static Block> {
+    fn take_between(&self, size: u64, tag: u32) -> Option<(&'static Block, Life)> {
         let list = self.lists.get(class_below(rounded(size)))?;
         let block = list.first.get().filter(|block| block.size() >= size)?;
         self.unlink(list, block);
-        block.hand_out(size, tag);
-        Some(block)
+        Some((block, block.hand_out(size, tag)))
     }
 
     #[inline(always)]
@@ -144,10 +142,10 @@ impl Front {
         self.taken.store(self.taken.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Takes a block of its lane that is out; for its thread. `told` is called with the bytes that were asked for, before anybody
+    /// Takes a block of its lane that is out in that life; for its thread. `told` is called with the bytes that were asked for, before anybody
     /// else can have the block.
     #[inline(always)]
-    pub fn give(&self, block: &'static Block, told: impl FnOnce(u64)) -> Given {
+    pub fn give(&self, block: &'static Block, life: Life, told: impl FnOnce(u64)) -> Given {
         let Some(_inside) = self.enter() else { return Given::NoRoom };
         let Some(list) = self.lists.get(block.class()) else { return Given::NoRoom };
         let (bytes, count) = (self.bytes.load(Ordering::Relaxed), list.count.load(Ordering::Relaxed));
@@ -155,7 +153,7 @@ impl Front {
             return Given::NoRoom;
         }
         let asked = block.asked();
-        if !block.turn(State::Out, State::AtHand) {
+        if life.state() != State::Out || !block.turn(life, State::AtHand) {
             return Given::NotOut;
         }
         told(asked);

@@ -1,7 +1,7 @@
 //! Cached memory of one stream: what is given back there is at once good for whoever asks there, on any thread. A heap under a lock,
 //! and in front of it what each thread has at hand.
 
-use super::block::{Block, State};
+use super::block::{Block, Life, State};
 use super::front::Front;
 use super::heap::{Chunk, Heap, Refused};
 use crate::fork::Lock;
@@ -198,20 +198,19 @@ impl Inner {
     }
 
     /// As `take`, handed out to a caller on the usual way. `None` too when nothing goes that way any more.
-    pub fn take_out(&mut self, size: u64, tag: u32) -> Option<&'static Block> {
+    pub fn take_out(&mut self, size: u64, tag: u32) -> Option<(&'static Block, Life)> {
         if self.closed {
             return None;
         }
         let block = self.take(size)?;
-        block.hand_out(size, tag);
-        Some(block)
+        Some((block, block.hand_out(size, tag)))
     }
 
-    /// Takes back what a caller has on the usual way; `told` is called with the bytes that were asked for. `None` when it is not out;
-    /// else as `put`.
-    pub fn put_out(&mut self, block: &'static Block, told: impl FnOnce(u64)) -> Option<bool> {
+    /// Takes back what a caller has on the usual way; `told` is called with the bytes that were asked for. `None` when it is not out
+    /// in that life; else as `put`.
+    pub fn put_out(&mut self, block: &'static Block, life: Life, told: impl FnOnce(u64)) -> Option<bool> {
         let asked = block.asked();
-        if !block.turn(State::Out, State::AtHand) {
+        if life.state() != State::Out || !block.turn(life, State::AtHand) {
             return None;
         }
         told(asked);

@@ -177,16 +177,17 @@ fn a_front_gives_a_block_once() {
     let front = lane.front(None).expect("the lane is open");
     assert!(front.take(1000, 0).is_none(), "nothing is at hand yet");
     let block = lane.lock().take(1000).expect("the heap has one");
-    block.hand_out(1000, 5);
-    assert_eq!(block.out(block.base()), Some((1000, 5)));
+    let life = block.hand_out(1000, 5);
+    assert_eq!(block.out(life), Some((block.base(), 1000, 5)));
     let mut told = 0;
-    assert_eq!(front.give(block, |asked| told = asked), Given::Done);
+    assert_eq!(front.give(block, life, |asked| told = asked), Given::Done);
     assert_eq!(told, 1000);
-    assert_eq!(front.give(block, |_| panic!("it was given")), Given::NotOut);
-    assert_eq!(block.out(block.base()), None);
-    let again = front.take(900, 0).expect("it is at hand");
+    assert_eq!(front.give(block, life, |_| panic!("it was given")), Given::NotOut);
+    assert_eq!(block.out(life), None);
+    let (again, next) = front.take(900, 0).expect("it is at hand");
     assert!(std::ptr::eq(again, block));
-    assert_eq!(front.give(block, |_| ()), Given::Done);
+    assert_eq!(front.give(block, life, |_| panic!("it was given")), Given::NotOut, "its former life is over");
+    assert_eq!(front.give(block, next, |_| ()), Given::Done);
     assert!(lane.lock().gather(Some(front)));
     assert!(!lane.lock().gather(Some(front)), "there is nothing any more");
     assert_eq!(lane.lock().heap().whole, 2 << 20);
@@ -215,25 +216,21 @@ fn what_is_gathered_is_nobodys_meanwhile() {
                 let mut mine = Vec::new();
                 for round in 0..rounds {
                     let size = 512 << random.below(6);
-                    let block = front.take(size, thread as u32).or_else(|| {
-                        let block = lane.lock().take(size)?;
-                        block.hand_out(size, thread as u32);
-                        Some(block)
-                    });
+                    let block = front.take(size, thread as u32);
+                    let block = block.or_else(|| lane.lock().take_out(size, thread as u32));
                     mine.extend(block);
                     if mine.len() > 20 || round % 3 == 0 && !mine.is_empty() {
-                        let block: &Block = mine.swap_remove(random.below(mine.len() as u64) as usize);
-                        let (_, tag) = block.out(block.base()).expect("nobody else gives it back");
+                        let (block, life): (&Block, Life) =
+                            mine.swap_remove(random.below(mine.len() as u64) as usize);
+                        let (_, _, tag) = block.out(life).expect("nobody else gives it back");
                         assert_eq!(u64::from(tag), thread, "a block has two owners");
-                        if front.give(block, |_| ()) == Given::NoRoom {
-                            assert!(block.turn(State::Out, State::AtHand));
-                            lane.lock().put(block);
+                        if front.give(block, life, |_| ()) == Given::NoRoom {
+                            assert!(lane.lock().put_out(block, life, |_| ()).is_some());
                         }
                     }
                 }
-                for block in mine {
-                    assert!(block.turn(State::Out, State::AtHand));
-                    lane.lock().put(block);
+                for (block, life) in mine {
+                    assert!(lane.lock().put_out(block, life, |_| ()).is_some());
                 }
             });
         }

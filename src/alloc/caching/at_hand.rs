@@ -7,7 +7,7 @@ use super::known::{self, Cached};
 use crate::alloc::free::{self, FreeOptions};
 use crate::alloc::statistics;
 use crate::allocator::{self, Allocator, Request};
-use crate::cache::{Block, Front, Given, Inner, Lane, MOST_AT_HAND, State};
+use crate::cache::{Block, Front, Given, Inner, Lane, Life, MOST_AT_HAND, State};
 use crate::capture;
 use crate::device::{self, Device};
 use crate::error::{Result, error};
@@ -42,11 +42,12 @@ struct Served {
     ask: bool,
 }
 
-/// A block that this thread allocated or freed, and the thread's front of its lane.
+/// A block that this thread allocated, and the thread's front of its lane.
 #[derive(Clone, Copy)]
 struct Seen {
     base: u64,
     block: &'static Block,
+    life: Life,
     front: &'static Front,
 }
 
@@ -103,7 +104,7 @@ impl Hands {
     fn seen(&self, base: u64) -> Option<Seen> {
         // SAFETY: as in `served`.
         let seen = unsafe { &(&*self.seen.get())[Self::place_of(base)] };
-        seen.filter(|seen| seen.base == base && seen.block.base() == base)
+        seen.filter(|seen| seen.base == base)
     }
 
     #[inline(always)]
@@ -152,20 +153,20 @@ pub fn allocate_again(asked: Asked, size: u64) -> Option<u64> {
     {
         return None;
     }
-    let (base, block) = match front.take(size, 0) {
-        Some(block) => (block.base(), block),
+    let (block, life) = match front.take(size, 0) {
+        Some(taken) => taken,
         None => cut_again(front, size)?,
     };
+    let base = block.base();
     statistics::count_cached_alloc(me, served.device, block.kind(), size);
-    hands.see(Seen { base, block, front });
+    hands.see(Seen { base, block, life, front });
     Some(base)
 }
 
 /// A block from the heap, where that has one.
 #[inline(never)]
-fn cut_again(front: &'static Front, size: u64) -> Option<(u64, &'static Block)> {
-    let block = front.lane()?.lock().take_out(size, 0)?;
-    Some((block.base(), block))
+fn cut_again(front: &'static Front, size: u64) -> Option<(&'static Block, Life)> {
+    front.lane()?.lock().take_out(size, 0)
 }
 
 #[inline(always)]
@@ -198,11 +199,8 @@ fn remember(asked: Asked, moment: Moment, address: u64) {
     let me = thread::mine();
     let Some(hands) = Hands::of(me) else { return };
     // Else another allocator may have served it, at an address that a cache had before.
-    let Some(seen) = hands.seen(address).filter(|seen| seen.block.out(address).is_some()) else { return };
+    let Some(seen) = hands.seen(address).filter(|seen| seen.block.life() == seen.life) else { return };
     let Some(lane) = seen.front.lane() else { return };
-    if !seen.block.lane().is_some_and(|of| std::ptr::eq(of, lane)) {
-        return;
-    }
     let Some(device) = device::at(lane.of().device()) else { return };
     let (stream, ask) = if device.is_cuda() {
         let Some(held) = lane.of().stream() else { return };
@@ -220,19 +218,19 @@ fn remember(asked: Asked, moment: Moment, address: u64) {
 pub fn free_again(address: u64) -> bool {
     let me = thread::mine();
     let Some(hands) = Hands::of(me) else { return false };
-    let Some(Seen { block, front, .. }) = hands.seen(address) else { return false };
+    let Some(Seen { block, life, front, .. }) = hands.seen(address) else { return false };
     let Some(lane) = front.lane() else { return false };
+    // In another life it may be another lane's.
     if !block.lane().is_some_and(|of| std::ptr::eq(of, lane)) || !runtime::frees_as_usual() {
         return false;
     }
     let Some(device) = device::at(lane.of().device()) else { return false };
     let kind = block.kind();
-    match front.give(block, |asked| statistics::count_cached_free(me, device, kind, asked)) {
+    let told = |asked| statistics::count_cached_free(me, device, kind, asked);
+    match front.give(block, life, told) {
         Given::Done => true,
         Given::NotOut => false,
-        Given::NoRoom => {
-            put_again(lane, block, |asked| statistics::count_cached_free(me, device, kind, asked))
-        }
+        Given::NoRoom => put_again(lane, block, life, told),
     }
 }
 
@@ -245,8 +243,8 @@ fn is_of_parent(block: &Block) -> bool {
 
 /// To the heap, past what the thread has at hand. False when the block is not out.
 #[inline(never)]
-fn put_again(lane: &'static Lane, block: &'static Block, told: impl FnOnce(u64)) -> bool {
-    let Some(has_enough) = lane.lock().put_out(block, told) else { return false };
+fn put_again(lane: &'static Lane, block: &'static Block, life: Life, told: impl FnOnce(u64)) -> bool {
+    let Some(has_enough) = lane.lock().put_out(block, life, told) else { return false };
     if has_enough {
         super::keep_less(lane);
     }
@@ -262,19 +260,19 @@ pub fn allocate(caching: &Caching, from: &Entered<Allocator>, request: &Request<
         Err(error) => return Some(Err(error)),
     };
     let front = hands.front(lane)?;
-    let block = match front.take(request.size, request.tag) {
-        Some(block) => block,
+    let (block, life) = match front.take(request.size, request.tag) {
+        Some(taken) => taken,
         None => {
             let take = |inner: &mut Inner| inner.take_out(request.size, request.tag);
             match caching.cut(lane, Some(front), request, take) {
-                Ok(block) => block?,
+                Ok(taken) => taken?,
                 Err(error) => return Some(Err(error)),
             }
         }
     };
     let base = block.base();
     statistics::count_cached_alloc(me, request.device, block.kind(), request.size);
-    hands.see(Seen { base, block, front });
+    hands.see(Seen { base, block, life, front });
     Some(Ok(base))
 }
 
@@ -287,8 +285,8 @@ pub fn free_found(
     check: impl Fn(&Record, &FreeOptions<'_>) -> Result<()>,
 ) -> Option<Result<()>> {
     loop {
-        let (block, record) = match known::cached(address)? {
-            Cached::Out(block, record) => (block, record),
+        let (block, life, record) = match known::cached(address)? {
+            Cached::Out(block, life, record) => (block, life, record),
             Cached::Told => return None,
             Cached::Nobodys => {
                 return Some(Err(error!(
@@ -308,7 +306,7 @@ pub fn free_found(
         let told = |asked| statistics::count_cached_free(me, device, block.kind(), asked);
         if forked && is_of_parent(block) {
             // The child only forgets: the parent has the block.
-            if block.turn(State::Out, State::Void) {
+            if block.turn(life, State::Void) {
                 told(record.size());
                 return Some(Ok(()));
             }
@@ -321,17 +319,11 @@ pub fn free_found(
         let lane = block.lane()?;
         let hands = Hands::of(me).unwrap_or_else(|| Hands::make(me));
         let front = hands.front(lane);
-        match front.map_or(Given::NoRoom, |front| front.give(block, told)) {
-            Given::Done => {
-                // Whoever frees a block here will probably free it again.
-                if let Some(front) = front {
-                    hands.see(Seen { base: address, block, front });
-                }
-                return Some(Ok(()));
-            }
+        match front.map_or(Given::NoRoom, |front| front.give(block, life, told)) {
+            Given::Done => return Some(Ok(())),
             // Another thread was faster: what the block is now is seen in the next round.
             Given::NotOut => {}
-            Given::NoRoom if put_again(lane, block, told) => return Some(Ok(())),
+            Given::NoRoom if put_again(lane, block, life, told) => return Some(Ok(())),
             Given::NoRoom => {}
         }
     }

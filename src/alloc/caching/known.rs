@@ -4,7 +4,7 @@
 use super::{Caching, ever_was, of};
 use crate::alloc::{HOLDS_STREAM, LEDGER};
 use crate::allocator;
-use crate::cache::{self, Block, Lane, State};
+use crate::cache::{self, Block, Lane, Life, State};
 use crate::error::Result;
 use crate::ledger::Record;
 use crate::stream;
@@ -25,7 +25,7 @@ fn as_record(block: &Block, chunk: &Record, base: u64, size: u64, tag: u32) -> R
 /// A cached block, by an address in it.
 pub enum Cached {
     /// A caller has it, and the ledger does not know it.
-    Out(&'static Block, Record),
+    Out(&'static Block, Life, Record),
     /// The ledger says whose it is, if anybody's.
     Told,
     /// Nobody has it, or only the rest behind the bytes that were asked for.
@@ -41,13 +41,13 @@ pub fn cached(address: u64) -> Option<Cached> {
 fn look(address: u64) -> Option<Cached> {
     loop {
         let (block, chunk) = cache::find(address)?;
-        let base = block.base();
-        match block.state() {
+        let life = block.life();
+        match life.state() {
             State::Out => {
-                let Some((size, tag)) = block.out(base) else { continue };
+                let Some((base, size, tag)) = block.out(life) else { continue };
                 let record = as_record(block, &chunk, base, size, tag);
                 if record.contains(address) {
-                    return Some(Cached::Out(block, record));
+                    return Some(Cached::Out(block, life, record));
                 }
                 return Some(Cached::Nobodys);
             }
@@ -63,7 +63,7 @@ fn look(address: u64) -> Option<Cached> {
 pub fn find(address: u64) -> Option<Record> {
     match cached(address) {
         None | Some(Cached::Told) => LEDGER.find(address),
-        Some(Cached::Out(_, record)) => Some(record),
+        Some(Cached::Out(_, _, record)) => Some(record),
         Some(Cached::Nobodys) => None,
     }
 }
@@ -82,8 +82,7 @@ pub fn is_kept(address: u64) -> bool {
 pub fn each(mut visit: impl FnMut(Record)) {
     LEDGER.for_each(&mut visit);
     cache::each(|block, chunk| {
-        let base = block.base();
-        if let Some((size, tag)) = block.out(base)
+        if let Some((base, size, tag)) = block.out(block.life())
             && chunk.contains(base)
         {
             visit(as_record(block, chunk, base, size, tag));
@@ -93,22 +92,20 @@ pub fn each(mut visit: impl FnMut(Record)) {
 
 /// Has the ledger know the block that an address lies in.
 pub fn tell(address: u64) {
-    if let Some(Cached::Out(block, record)) = cached(address)
+    if let Some(Cached::Out(block, life, record)) = cached(address)
         && let Some(slot) = record.allocator().checked_sub(1)
         && let Some(from) = allocator::hold_by_slot(slot)
         && of(&from).is_some()
     {
-        let _ = tell_block(block, &record);
+        let _ = tell_block(block, life, &record);
     }
 }
 
-/// Has the ledger know a block; the caller has a hold on its allocator. Nothing is done when it is not out any more.
-fn tell_block(block: &'static Block, record: &Record) -> Result<()> {
-    if !block.turn(State::Out, State::Telling) {
+/// Has the ledger know a block that is out in that life; the caller has a hold on its allocator. Nothing is done when that is over.
+fn tell_block(block: &'static Block, life: Life, record: &Record) -> Result<()> {
+    if !block.turn(life, State::Telling) {
         return Ok(());
     }
-    // As it was asked for in the end: another caller may have it by now.
-    let record = record.moved(block.base(), block.asked());
     let stream = (record.flags() & HOLDS_STREAM != 0).then(|| record.stream());
     let slot = record.allocator().checked_sub(1);
     // SAFETY: the lane holds its stream while a block of it is out, and the caller the allocator.
@@ -116,11 +113,11 @@ fn tell_block(block: &'static Block, record: &Record) -> Result<()> {
         stream.inspect(|stream| stream::hold_again(*stream));
         slot.inspect(|slot| allocator::hold_again(*slot));
     }
-    let entered = crate::alloc::enter(&LEDGER, thread::mine(), &record);
+    let entered = crate::alloc::enter(&LEDGER, thread::mine(), record);
     if entered.is_ok() {
         block.tell();
     } else {
-        block.turn(State::Telling, State::Out);
+        block.turn(block.life(), State::Out);
         // SAFETY: taken just now, and no record has them.
         unsafe {
             stream.inspect(|stream| stream::release_hold(*stream));
@@ -141,13 +138,13 @@ impl Caching {
     pub fn tell_blocks_of(&self, is_one: impl Fn(&Lane) -> bool) -> Result<()> {
         let mut blocks = Vec::new();
         cache::each(|block, chunk| {
-            let base = block.base();
-            if let Some((size, tag)) = block.out(base)
+            let life = block.life();
+            if let Some((base, size, tag)) = block.out(life)
                 && block.lane().is_some_and(&is_one)
             {
-                blocks.push((block, as_record(block, chunk, base, size, tag)));
+                blocks.push((block, life, as_record(block, chunk, base, size, tag)));
             }
         });
-        blocks.into_iter().try_for_each(|(block, record)| tell_block(block, &record))
+        blocks.into_iter().try_for_each(|(block, life, record)| tell_block(block, life, &record))
     }
 }

@@ -59,19 +59,22 @@ impl Caching {
         if slot == 0 {
             fail!(Internal, "a caching allocator without a handle was asked");
         }
-        if let (Some(stream), Some(lane)) = (stream, ended) {
-            // Of several who found it one takes it.
-            if let Some(before) = lane.of().stream()
-                && lanes.0.remove(&(key.0, Some(before))).is_some()
+        // Of several who found it one takes it.
+        if let (Some(stream), Some((lane, before))) = (stream, ended)
+            && lanes.0.get(&(key.0, Some(before))).is_some_and(|of| std::ptr::eq(*of, lane))
+        {
             {
+                // Who looks for the stream under the lock may use what it found until the lock is free.
+                let _alone = lane.lock();
                 lane.of().set_stream(stream.hold());
-                lanes.0.insert(key, lane);
-                drop(lanes);
-                moment::passed();
-                // SAFETY: the lane had the hold.
-                unsafe { stream::release_hold(before) };
-                return Ok(lane);
             }
+            lanes.0.remove(&(key.0, Some(before)));
+            lanes.0.insert(key, lane);
+            drop(lanes);
+            moment::passed();
+            // SAFETY: the lane had the hold.
+            unsafe { stream::release_hold(before) };
+            return Ok(lane);
         }
         let owner = Owner {
             device: key.0,
@@ -93,25 +96,32 @@ impl Caching {
         Ok(lane)
     }
 
-    /// A lane of the device of which nobody has a block, whose stream was released and has done all its work.
-    fn ended_lane(&self, device: &'static Device) -> Option<&'static Lane> {
+    /// A lane of the device of which nobody has a block, whose stream was released and has done all its work; and that stream.
+    fn ended_lane(&self, device: &'static Device) -> Option<(&'static Lane, u32)> {
         let driver = runtime::driver().ok()?;
         let me = thread::mine();
-        let mut released = self.lanes_of(Some(device));
-        released.retain(|lane| lane.of().stream().is_some_and(|held| stream::enter_held(me, held).is_none()));
+        let mut released: Vec<_> = {
+            let lanes = self.lanes.lock();
+            let of_device = lanes.0.iter().filter(|((of, _), _)| *of == device.index());
+            of_device.filter_map(|((_, held), lane)| Some((*lane, (*held)?))).collect()
+        };
+        released.retain(|(_, held)| stream::enter_held(me, *held).is_none());
         if released.is_empty() {
             return None;
         }
         let _entered = device.enter_relaxed(driver).ok()?;
-        released.into_iter().find(|lane| {
-            // SAFETY: the lane has a hold, which only `lane` gives back.
-            let held = lane.of().stream().map(|held| unsafe { stream::held(held) });
-            held.is_some_and(|stream| parked::has_ended(driver, stream).unwrap_or(false)) && {
-                // Blocks that somebody has keep the stream that they were allocated on.
+        log::after(|| {
+            released.into_iter().find(|(lane, held)| {
                 let mut inner = lane.lock();
-                inner.gather(None);
-                inner.heap().free == inner.heap().reserved
-            }
+                // SAFETY: the lane has a hold as long as this is its stream, which does not change under the lock.
+                let has_ended = lane.of().stream() == Some(*held)
+                    && parked::has_ended(driver, unsafe { stream::held(*held) }).unwrap_or(false);
+                // Blocks that somebody has keep the stream that they were allocated on.
+                has_ended && {
+                    inner.gather(None);
+                    inner.heap().free == inner.heap().reserved
+                }
+            })
         })
     }
 

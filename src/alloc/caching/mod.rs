@@ -16,7 +16,7 @@ use super::builtin::Order;
 use super::{Kind, LEDGER, NATURAL_ALIGNMENT};
 use super::{custom, direct};
 use crate::allocator::{self, Allocator, Request, Source, Stacked, Statistics, Traits, Upstream, flags};
-use crate::cache::{self, Block, Chunk, Inner, Lane, Refused, State, Totals};
+use crate::cache::{self, Block, Chunk, Inner, Lane, Life, Refused, State, Totals};
 use crate::device::Device;
 use crate::error::{Error, Result, Status, error, fail};
 use crate::fork::Lock;
@@ -134,13 +134,13 @@ impl Caching {
 
     /// A block of a lane's heap, as `take` takes it under the lock. `None` when the lane is closed for what goes the usual way
     /// (`mine` is the calling thread's front), which this was asked for.
-    fn cut(
+    fn cut<T>(
         &self,
         lane: &'static Lane,
         mine: Option<&'static cache::Front>,
         request: &Request<'_>,
-        take: impl Fn(&mut Inner) -> Option<&'static Block>,
-    ) -> Result<Option<&'static Block>> {
+        take: impl Fn(&mut Inner) -> Option<T>,
+    ) -> Result<Option<T>> {
         for _ in 0..TRIES {
             {
                 let mut inner = lane.lock();
@@ -431,13 +431,13 @@ impl Source for Caching {
         if request.flags & flags::DEVICE_LOST != 0 && self.orphans.lock().remove(&address) {
             return Ok(());
         }
-        let Some((block, lane)) = self.told(address) else {
+        let Some((block, life, lane)) = self.told(address) else {
             return self.deallocate_past(address, request);
         };
         let mut has_enough = false;
         {
             let mut inner = lane.lock();
-            if block.turn(State::Told, State::AtHand) {
+            if block.turn(life, State::AtHand) {
                 has_enough = inner.put(block);
             }
         }
@@ -507,10 +507,11 @@ impl Source for Caching {
 
 impl Caching {
     /// The block of this cache that begins at an address and is a caller's like any other.
-    fn told(&self, address: u64) -> Option<(&'static Block, &'static Lane)> {
+    fn told(&self, address: u64) -> Option<(&'static Block, Life, &'static Lane)> {
         let block = cache::find_of(self.slot.load(Ordering::Relaxed).checked_sub(1)?, address)?;
+        let life = block.life();
         let lane = block.lane()?;
-        (block.base() == address && block.state() == State::Told).then_some((block, lane))
+        (block.base() == address && life.state() == State::Told).then_some((block, life, lane))
     }
 
     /// A block that the cache did not cut: of a graph, or of an unusual alignment.
