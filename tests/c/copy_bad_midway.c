@@ -1,5 +1,5 @@
 /*
- * copy_bad_midway.c: copies in the middle of which a call of the driver fails.
+ * copy_bad_midway.c: copies in the middle of which a call of the driver fails, or memory runs out.
  *
  * topology: h200x2
  * topology: discrete,peers=0
@@ -64,6 +64,73 @@ TEST(copies_that_fail_half_way_leave_nothing)
     }
     CHECK(met > (check_under("valgrind") ? 20u : 50u));
     finish();
+}
+
+/* Where there is no memory for all of a copy that goes by way of other memory, it goes in smaller steps. */
+TEST(temporary_memory_that_is_short)
+{
+    enum { ROWS = 5000, ROW = 300, APART = 400 }; /* a million and a half of bytes in two */
+    static const warp_memory_kind kinds[] = {WARP_MEMORY_CUDA_DEVICE, WARP_MEMORY_UNKNOWN, WARP_MEMORY_HOST};
+    static const uint64_t room[] = {3 * MIB, MIB + 1, MIB, 4096};
+    const int64_t shape[2] = {ROWS, ROW}, strides[2] = {APART, 1};
+    const uint64_t size = (uint64_t)ROWS * APART;
+    unsigned char *got, *expected;
+    size_t from, to, k, went = 0, short_of = 0;
+    if (check_under("valgrind"))
+        SKIP("megabytes by kernels take minutes there");
+    REQUIRE(start());
+    got = (unsigned char *)malloc(size);
+    expected = (unsigned char *)malloc(size);
+    for (from = 0; from < 3; ++from)
+        for (to = 0; to < 3; ++to) {
+            warp_device *devices[2] = {from == 2 ? cpu() : gpu(1), to == 2 ? cpu() : gpu(0)};
+            unsigned char *blocks[2] = {(unsigned char *)block_of(devices[0], size, kinds[from]), (unsigned char *)block_of(devices[1], size, kinds[to])};
+            warp_array *arrays[2] = {NULL, NULL};
+            warp_array_wrap_options options = {.struct_size = sizeof options, .strides = strides};
+            for (k = 0; k < 2; ++k)
+                CHECK_STATUS(warp_array_wrap(devices[k], blocks[k], warp_dtype_make(WARP_DTYPE_UINT, 8), 2, shape, &options, &arrays[k]), WARP_SUCCESS);
+            for (k = 0; k < sizeof room / sizeof *room; ++k) {
+                warp_statistics before[2] = {statistics_of(gpu(0), WARP_MEMORY_UNKNOWN), statistics_of(gpu(1), WARP_MEMORY_UNKNOWN)};
+                warp_status status;
+                int64_t row;
+                int g;
+                put_pattern(blocks[0], size, 10 * k + from);
+                put_pattern(blocks[1], size, 100 + to);
+                CHECK_STATUS(warp_memory_copy(got, blocks[0], size, NULL), WARP_SUCCESS);
+                CHECK_STATUS(warp_memory_copy(expected, blocks[1], size, NULL), WARP_SUCCESS);
+                CHECK_STATUS(warp_device_synchronize(gpu(0)), WARP_SUCCESS);
+                CHECK_STATUS(warp_device_synchronize(gpu(1)), WARP_SUCCESS);
+                for (row = 0; row < ROWS; ++row)
+                    memcpy(expected + row * APART, got + row * APART, ROW);
+                SIMULATOR(warpsim_out_of_memory_at_size)(room[k]);
+                status = warp_array_copy(arrays[1], arrays[0], 0, 0, 0, NULL);
+                SIMULATOR(warpsim_out_of_memory_at_size)(0);
+                CHECK_STATUS(warp_device_synchronize(gpu(0)), WARP_SUCCESS);
+                CHECK_STATUS(warp_device_synchronize(gpu(1)), WARP_SUCCESS);
+                if (status == WARP_SUCCESS) {
+                    ++went;
+                    CHECK_STATUS(warp_memory_copy(got, blocks[1], size, NULL), WARP_SUCCESS);
+                    CHECK_STATUS(warp_device_synchronize(gpu(0)), WARP_SUCCESS);
+                    CHECK(memcmp(got, expected, size) == 0);
+                } else {
+                    /* Not for want of as much as the smallest step. */
+                    ++short_of;
+                    CHECK(room[k] <= MIB);
+                    CHECK_STATUS(status, WARP_ERROR_OUT_OF_MEMORY);
+                }
+                for (g = 0; g < 2; ++g)
+                    CHECK_EQ_U64(statistics_of(gpu(g), WARP_MEMORY_UNKNOWN).live_blocks, before[g].live_blocks);
+            }
+            for (k = 0; k < 2; ++k) {
+                release(arrays[k]);
+                CHECK_STATUS(warp_free(blocks[k]), WARP_SUCCESS);
+            }
+        }
+    CHECK(went >= 18);
+    printf("\n    %u went, %u were short", (unsigned)went, (unsigned)short_of);
+    free(got);
+    free(expected);
+    CHECK_NOTHING_LEFT();
 }
 
 CHECK_MAIN()
