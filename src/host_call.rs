@@ -35,14 +35,14 @@ unsafe impl Send for Call {}
 unsafe impl Sync for Call {}
 
 /// A call, released with the last who has it: once it is surely taken.
-struct Taken {
+struct TakenCall {
     call: Call,
     taken: AtomicBool,
 }
 
-impl Taken {
-    fn new(call: Call) -> Arc<Taken> {
-        Arc::new(Taken { call, taken: AtomicBool::new(false) })
+impl TakenCall {
+    fn new(call: Call) -> Arc<TakenCall> {
+        Arc::new(TakenCall { call, taken: AtomicBool::new(false) })
     }
 
     /// It has come about: what the caller gave is ours from now on.
@@ -57,7 +57,7 @@ impl Taken {
     }
 }
 
-impl Drop for Taken {
+impl Drop for TakenCall {
     fn drop(&mut self) {
         if let (Some(release), true) = (self.call.release, *self.taken.get_mut()) {
             let user = self.call.user;
@@ -68,7 +68,7 @@ impl Drop for Taken {
 }
 
 /// A step of a graph of the CPU.
-struct Step(Arc<Taken>);
+struct Step(Arc<TakenCall>);
 
 impl Work for Step {
     fn run(&self) -> Result<()> {
@@ -79,7 +79,7 @@ impl Work for Step {
 
 /// Has the function called in the order of the stream. On failure nothing was taken.
 pub fn call(stream: &Entered<Stream>, call: Call) -> Result<()> {
-    let taken = Taken::new(call);
+    let taken = TakenCall::new(call);
     if stream.device().is_cuda() {
         return on_gpu(stream, &taken);
     }
@@ -93,7 +93,7 @@ pub fn call(stream: &Entered<Stream>, call: Call) -> Result<()> {
 
 /// What the driver has still to call.
 struct Entry {
-    taken: Arc<Taken>,
+    taken: Arc<TakenCall>,
     /// Whether that is once, and not in each run of a graph.
     once: bool,
     device: &'static Device,
@@ -104,7 +104,7 @@ static ENTRIES: Mutex<Option<HashMap<u64, Entry>>> = Mutex::new(None);
 /// How many of them are called once.
 static ONCE: AtomicUsize = AtomicUsize::new(0);
 
-fn enter(taken: &Arc<Taken>, device: &'static Device, once: bool) -> u64 {
+fn enter(taken: &Arc<TakenCall>, device: &'static Device, once: bool) -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let entry = Entry { taken: Arc::clone(taken), once, device };
@@ -156,7 +156,7 @@ impl Keep for Kept {
     }
 }
 
-fn on_gpu(stream: &Entered<Stream>, taken: &Arc<Taken>) -> Result<()> {
+fn on_gpu(stream: &Entered<Stream>, taken: &Arc<TakenCall>) -> Result<()> {
     let device = stream.device();
     let driver = device.require_cuda("a host function")?;
     release_lost(Device::is_lost);
@@ -170,7 +170,7 @@ fn on_gpu(stream: &Entered<Stream>, taken: &Arc<Taken>) -> Result<()> {
     put
 }
 
-fn put(driver: &'static Driver, stream: &Entered<Stream>, taken: &Arc<Taken>) -> Result<()> {
+fn put(driver: &'static Driver, stream: &Entered<Stream>, taken: &Arc<TakenCall>) -> Result<()> {
     let device = stream.device();
     let _context = stream.enter_context(driver)?;
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub struct Turn(AtomicUsize);
 
 /// A run that goes on, until this is dropped.
-pub struct Taken<'a>(&'a Turn);
+pub struct HeldTurn<'a>(&'a Turn);
 
 /// Why a run cannot begin, now or by waiting.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,11 +50,11 @@ impl Turn {
         std::ptr::from_ref(self).addr()
     }
 
-    pub fn take(&self) -> Result<Taken<'_>, Denied> {
+    pub fn take(&self) -> Result<HeldTurn<'_>, Denied> {
         let me = me();
         loop {
             match self.0.compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst) {
-                Ok(_) => return Ok(Taken(self)),
+                Ok(_) => return Ok(HeldTurn(self)),
                 Err(owner) if owner == me => return Err(Denied::Own),
                 Err(_) => self.wait(me)?,
             }
@@ -107,7 +107,7 @@ fn leads_to(waits: &[Wait], from: usize, to: usize) -> bool {
     false
 }
 
-impl Drop for Taken<'_> {
+impl Drop for HeldTurn<'_> {
     fn drop(&mut self) {
         self.0.0.store(0, Ordering::SeqCst);
         if WAITING.load(Ordering::SeqCst) != 0 {

@@ -1,7 +1,7 @@
 //! Large copies from one GPU to another where neither reaches the other's memory: through a ring of page-locked buffers, so that
 //! a chunk leaves the one while the one before it enters the other. The driver's own copy takes turns. The host waits for nothing.
 
-use super::lanes::{self, BETWEEN, BUFFER, Behind, Done, Fence, Lane, Pending, Taken};
+use super::lanes::{self, BETWEEN, BUFFER, Behind, Done, Fence, Lane, Pending, TakenBuffers};
 use crate::device::Device;
 use crate::driver::{Driver, Failure, RawEvent};
 use crate::error::{Error, Result};
@@ -52,7 +52,7 @@ struct Bridge<'a> {
     from: Lane,
     /// On the destination's.
     to: Lane,
-    taken: Taken,
+    taken: TakenBuffers,
     stops: Vec<Stop>,
     /// Whether something was put on the lanes.
     is_used: bool,

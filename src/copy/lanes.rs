@@ -271,7 +271,13 @@ impl Ring {
 
     /// Up to so many buffers, those first that are not in use any more; none when there is no page-locked memory to be had.
     /// A GPU's context is current, which new ones are made in.
-    pub fn take(&'static self, driver: &Driver, wanted: usize, behind: Behind, pending: Pending) -> Taken {
+    pub fn take(
+        &'static self,
+        driver: &Driver,
+        wanted: usize,
+        behind: Behind,
+        pending: Pending,
+    ) -> TakenBuffers {
         // A copy takes no more than half of what is left, so that the next one finds something too.
         let left = (self.most)().saturating_sub(self.taken.load(Ordering::Relaxed));
         let wanted = wanted.min(left.div_ceil(2));
@@ -289,7 +295,7 @@ impl Ring {
             buffers.extend(self.take_spare(driver, wanted - buffers.len(), |_| true));
         }
         self.taken.fetch_add(buffers.len(), Ordering::Relaxed);
-        Taken { ring: self, buffers, is_doubtful: false }
+        TakenBuffers { ring: self, buffers, is_doubtful: false }
     }
 
     /// Those that no work is pending on, or none that matters.
@@ -352,14 +358,14 @@ impl Ring {
 }
 
 /// Buffers that one copy has.
-pub struct Taken {
+pub struct TakenBuffers {
     ring: &'static Ring,
     pub buffers: Vec<Buffer>,
     /// Work may be pending on them that their fences know nothing of: they are not to be used again.
     pub is_doubtful: bool,
 }
 
-impl Drop for Taken {
+impl Drop for TakenBuffers {
     fn drop(&mut self) {
         self.ring.taken.fetch_sub(self.buffers.len(), Ordering::Relaxed);
         for buffer in self.buffers.drain(..) {

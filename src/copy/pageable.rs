@@ -2,8 +2,8 @@
 //! piece by piece, and what a buffer holds goes over to the GPU, or comes from it, as soon as it is whole. The driver's own copy
 //! does the same with one thread. Only the calling thread calls the driver.
 
-use super::lanes::{self, BUFFER, Behind, Done, Fence, Lane, PAGEABLE, Pending, Taken};
-use super::threads::{self, Job};
+use super::lanes::{self, BUFFER, Behind, Done, Fence, Lane, PAGEABLE, Pending, TakenBuffers};
+use super::threads::{self, Pieces};
 use crate::device::Device;
 use crate::driver::{Driver, Failure, RawEvent};
 use crate::error::{Error, Result, fail};
@@ -45,7 +45,7 @@ pub fn upload(gpu: &Gpu<'_>, dest: u64, size: u64, fill: &(dyn Fn(Range<u64>, u6
     if !pipe.begin()? {
         return Ok(Done::Captured);
     }
-    let sent = bays.work(fill, |job| pipe.send_all(&bays, job));
+    let sent = bays.work(fill, |pieces| pipe.send_all(&bays, pieces));
     let tied = sent.and_then(|last| pipe.tie(last));
     pipe.finish(tied)
 }
@@ -62,7 +62,7 @@ pub fn download(
     if !pipe.begin()? {
         return Ok(Done::Captured);
     }
-    let fetched = bays.work(drain, |job| pipe.fetch_all(&bays, job));
+    let fetched = bays.work(drain, |pieces| pipe.fetch_all(&bays, pieces));
     pipe.finish(fetched)
 }
 
@@ -127,7 +127,11 @@ impl Bays {
         self.of(chunk).1.left.load(Ordering::Acquire) == 0
     }
 
-    fn work<R>(&self, move_bytes: &(dyn Fn(Range<u64>, u64) + Sync), lead: impl FnOnce(&Job<'_>) -> R) -> R {
+    fn work<R>(
+        &self,
+        move_bytes: &(dyn Fn(Range<u64>, u64) + Sync),
+        lead: impl FnOnce(&Pieces<'_>) -> R,
+    ) -> R {
         let work = |number| {
             let (chunk, bytes) = self.division.piece(number);
             let bay = self.of(chunk).1;
@@ -148,7 +152,7 @@ struct Pipe<'a> {
     address: u64,
     behind: Behind,
     lane: Lane,
-    taken: Taken,
+    taken: TakenBuffers,
     /// Of each bay.
     marks: Vec<Mark>,
     /// Whether copies may be on their way that no mark tells of.
@@ -204,7 +208,7 @@ impl<'a> Pipe<'a> {
     }
 
     /// Sends chunk after chunk to the GPU. Gives the bay of the last one.
-    fn send_all(&mut self, bays: &Bays, job: &Job<'_>) -> Result<usize> {
+    fn send_all(&mut self, bays: &Bays, pieces: &Pieces<'_>) -> Result<usize> {
         let chunks = bays.division.chunks();
         let (mut opened, mut sent) = (0, 0);
         while sent < chunks {
@@ -214,7 +218,7 @@ impl<'a> Pipe<'a> {
                 opened += 1;
             }
             if opened != before {
-                job.offer(opened * bays.division.pieces);
+                pieces.offer(opened * bays.division.pieces);
             }
             if sent == opened {
                 self.wait(bays.of(opened).0)?;
@@ -222,15 +226,15 @@ impl<'a> Pipe<'a> {
                 let (range, (at, bay)) = (bays.division.range(sent), bays.of(sent));
                 self.copy(at, self.address + range.start, bay.address, range.end - range.start, sent)?;
                 sent += 1;
-            } else if !job.help() {
-                wait_for_threads(bays, job, sent)?;
+            } else if !pieces.help() {
+                wait_for_threads(bays, pieces, sent)?;
             }
         }
         Ok(bays.of(chunks - 1).0)
     }
 
     /// Fetches chunk after chunk from the GPU.
-    fn fetch_all(&mut self, bays: &Bays, job: &Job<'_>) -> Result<()> {
+    fn fetch_all(&mut self, bays: &Bays, pieces: &Pieces<'_>) -> Result<()> {
         let chunks = bays.division.chunks();
         let (mut asked, mut opened) = (0, 0);
         while opened < chunks {
@@ -247,19 +251,19 @@ impl<'a> Pipe<'a> {
                 opened += 1;
             }
             if opened != before {
-                job.offer(opened * bays.division.pieces);
+                pieces.offer(opened * bays.division.pieces);
             }
-            if opened == chunks || job.help() {
+            if opened == chunks || pieces.help() {
                 continue;
             }
             if opened < asked {
                 self.wait(bays.of(opened).0)?;
             } else {
-                wait_for_threads(bays, job, asked)?;
+                wait_for_threads(bays, pieces, asked)?;
             }
         }
-        // The job ends when what others have begun is done.
-        while job.help() {}
+        // It ends when what others have begun is done.
+        while pieces.help() {}
         Ok(())
     }
 
@@ -344,8 +348,8 @@ impl Drop for Pipe<'_> {
 }
 
 /// Waits until the threads have moved a chunk, whose pieces all have been begun.
-fn wait_for_threads(bays: &Bays, job: &Job<'_>, chunk: u64) -> Result<()> {
-    if job.wait_until(|| bays.is_moved(chunk)) {
+fn wait_for_threads(bays: &Bays, pieces: &Pieces<'_>, chunk: u64) -> Result<()> {
+    if pieces.wait_until(|| bays.is_moved(chunk)) {
         return Ok(());
     }
     fail!(Internal, "a piece of a copy was not moved")

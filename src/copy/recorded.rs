@@ -30,7 +30,7 @@ fn require_present(owners: &Owners) -> Result<()> {
 }
 
 /// A copy that each run makes.
-struct Copy {
+struct CopyStep {
     owners: Owners,
     plan: Plan,
     meets: bool,
@@ -41,7 +41,7 @@ struct Copy {
     buffer: Option<u64>,
 }
 
-impl Work for Copy {
+impl Work for CopyStep {
     fn run(&self) -> Result<()> {
         require_present(&self.owners)?;
         by_cpu::require_good(&self.plan)?;
@@ -101,7 +101,7 @@ pub fn copy(graph: &Entered<Graph>, job: &Job) -> Result<()> {
         keep(end, graph)?;
     }
     let owners = owners_of(job.ends());
-    graph.record(Box::new(Copy { owners, plan, meets, _source: source, _between: between, buffer }))?;
+    graph.record(Box::new(CopyStep { owners, plan, meets, _source: source, _between: between, buffer }))?;
     note_written(&job.dest, graph);
     Ok(())
 }

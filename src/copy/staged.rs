@@ -20,6 +20,9 @@ use std::ops::Range;
 /// As much memory as is taken for one step: larger copies go in several.
 pub const STEP: u64 = 256 << 20;
 
+/// Where memory is short steps are smaller, down to this.
+const LEAST: u64 = 1 << 20;
+
 /// Memory of a GPU for the length of a call. Whoever serves that GPU serves it.
 pub struct Temporary {
     address: u64,
@@ -49,9 +52,25 @@ impl Drop for Temporary {
     }
 }
 
-/// The steps of a copy of so many bytes.
-fn steps(size: u64) -> impl Iterator<Item = Range<u64>> {
-    (0..size.div_ceil(STEP)).map(move |step| step * STEP..((step + 1) * STEP).min(size))
+/// Makes a copy of so many bytes step by step. One for which there is no memory is made again in smaller ones, of a quarter each
+/// time, since every one of them may wait for memory that is about to come free. Ends of such a copy do not meet: what a step did
+/// before it failed is done again.
+fn in_steps(size: u64, mut step: impl FnMut(Range<u64>) -> Result<()>) -> Result<()> {
+    let (mut done, mut most) = (0, STEP);
+    while done < size {
+        let range = done..(done + most).min(size);
+        let taken = range.end - range.start;
+        match step(range.clone()) {
+            Err(error) if error.status == Status::OutOfMemory && taken > LEAST => {
+                most = (taken / 4).max(LEAST)
+            }
+            made => {
+                made?;
+                done = range.end;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The plan with one end in a buffer that holds the bytes from `range.start` on.
@@ -136,7 +155,7 @@ pub fn by_way(
     if job.meets {
         return step(put, job, pack, unpack, 0..job.size());
     }
-    steps(job.size()).try_for_each(|range| step(put, job, pack, unpack, range))
+    in_steps(job.size(), |range| step(put, job, pack, unpack, range))
 }
 
 fn step(
@@ -205,7 +224,7 @@ pub fn by_host(put: &Put<'_>, job: &Job, is_piped: bool, by_way: bool) -> Result
         return by_host_step(put, job, is_piped, job.plan.address(gpu_end), 0..job.size());
     }
     let gpu = put.device();
-    for range in steps(job.size()) {
+    in_steps(job.size(), |range| {
         let buffer = Temporary::on(gpu, put.stream, range.end - range.start)?;
         let plan = through(&job.plan, host_end, buffer.address, &range);
         let at_start = buffer.address.wrapping_sub(range.start);
@@ -218,8 +237,8 @@ pub fn by_host(put: &Put<'_>, job: &Job, is_piped: bool, by_way: bool) -> Result
             by_host_step(put, job, is_piped, at_start, range)?;
         }
         put.settle_temporary(buffer.address);
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
 /// As much as is packed at once where no page-locked buffers are used.

@@ -59,7 +59,7 @@ pub fn for_each(pieces: u64, work: &(dyn Fn(u64) + Sync)) {
 
 /// Runs `lead` with a job whose pieces it hands out. When this returns every piece that was begun is done, and none is begun
 /// any more.
-pub fn with<R>(work: &(dyn Fn(u64) + Sync), lead: impl FnOnce(&Job<'_>) -> R) -> R {
+pub fn with<R>(work: &(dyn Fn(u64) + Sync), lead: impl FnOnce(&Pieces<'_>) -> R) -> R {
     CREW.with(work, lead)
 }
 
@@ -238,7 +238,7 @@ impl Crew {
         });
     }
 
-    fn with<R>(&'static self, work: Work<'_>, lead: impl FnOnce(&Job<'_>) -> R) -> R {
+    fn with<R>(&'static self, work: Work<'_>, lead: impl FnOnce(&Pieces<'_>) -> R) -> R {
         let mut job = self.open(work);
         let result = lead(&job);
         if let Some(panic) = job.close() {
@@ -248,7 +248,7 @@ impl Crew {
         result
     }
 
-    fn open<'w>(&'static self, work: Work<'w>) -> Job<'w> {
+    fn open<'w>(&'static self, work: Work<'w>) -> Pieces<'w> {
         let crew = if self.man() { Some(self) } else { None };
         let number = crew.map_or(0, |crew| {
             let mut desk = lock(&crew.desk);
@@ -261,7 +261,7 @@ impl Crew {
             desk.jobs.push(Entry { number, work, next, offered, running, is_awaited: false, panic: None });
             number
         });
-        Job { crew, number, work, alone: Cell::new((0, 0)) }
+        Pieces { crew, number, work, alone: Cell::new((0, 0)) }
     }
 
     /// Sees to it that the threads are there. False where there can be none: then their locks are not to be touched.
@@ -373,7 +373,7 @@ impl Crew {
 }
 
 /// Work in pieces that are run in the order of their numbers, by whoever comes.
-pub struct Job<'w> {
+pub struct Pieces<'w> {
     /// `None` where the calling thread is alone.
     crew: Option<&'static Crew>,
     number: u64,
@@ -382,7 +382,7 @@ pub struct Job<'w> {
     alone: Cell<(u64, u64)>,
 }
 
-impl Job<'_> {
+impl Pieces<'_> {
     /// Says that the pieces below that number may be run.
     pub fn offer(&self, until: u64) {
         let Some(crew) = self.crew else {
@@ -459,7 +459,7 @@ impl Job<'_> {
     }
 }
 
-impl Drop for Job<'_> {
+impl Drop for Pieces<'_> {
     fn drop(&mut self) {
         // Also when what leads it unwinds.
         let _ = self.close();

@@ -10,6 +10,7 @@
 
 #include "check.h"
 #include "devices.h"
+#include "dice.h"
 #include "driver.h"
 
 #ifdef __cplusplus
@@ -263,15 +264,6 @@ UNUSED void check_nothing_left_at(const char *file, int line)
     }
 }
 #define CHECK_NOTHING_LEFT() check_nothing_left_at(__FILE__, __LINE__)
-
-/* A sequence of numbers that looks random and is the same in every run. */
-UNUSED uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = (*state += 0x9e3779b97f4a7c15ull);
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-    return z ^ z >> 31;
-}
 
 #ifdef __cplusplus
 }

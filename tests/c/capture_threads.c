@@ -6,6 +6,7 @@
  * needs: simulator
  */
 #include "captures.h"
+#include "dice.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -13,14 +14,6 @@
 
 #define SIZE ((uint64_t)8192)
 #define SHELF 32
-
-static uint64_t next_number(uint64_t *state)
-{
-    uint64_t z = (*state += 0x9e3779b97f4a7c15ull);
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-    return z ^ z >> 31;
-}
 
 /* ---- the stress ---- */
 
@@ -36,7 +29,7 @@ static int stop, natively;
 /* Lays one thing down and takes up what was there. */
 static void *swap_block(uint64_t *random, void *block)
 {
-    size_t i = next_number(random) % SHELF;
+    size_t i = next_random(random) % SHELF;
     void *was;
     pthread_mutex_lock(&shelf.lock);
     was = shelf.blocks[i];
@@ -47,7 +40,7 @@ static void *swap_block(uint64_t *random, void *block)
 
 static warp_graph *swap_graph(uint64_t *random, warp_graph *graph)
 {
-    size_t i = next_number(random) % SHELF;
+    size_t i = next_random(random) % SHELF;
     warp_graph *was;
     pthread_mutex_lock(&shelf.lock);
     was = shelf.graphs[i];
@@ -71,10 +64,10 @@ static void *capture_and_run(void *argument)
     while (!__atomic_load_n(&stop, __ATOMIC_RELAXED) && check_failure_count() < 20) {
         /* Other code's calls are not made so that a global capture allows them. */
         int first = natively ? WARP_CAPTURE_THREAD_LOCAL : WARP_CAPTURE_GLOBAL;
-        warp_capture_mode mode = (warp_capture_mode)(first + (int)(next_number(&worker->random) % (uint64_t)(3 - first)));
+        warp_capture_mode mode = (warp_capture_mode)(first + (int)(next_random(&worker->random) % (uint64_t)(3 - first)));
         warp_graph *graph = NULL;
         void *kept, *mine, *shared, *was;
-        int launches = (int)(next_number(&worker->random) % 3), i;
+        int launches = (int)(next_random(&worker->random) % 3), i;
         ++worker->rounds;
         CHECK_STATUS(warp_capture_begin(stream, mode), WARP_SUCCESS);
         kept = alloc_on(worker->alias, stream, SIZE);
@@ -90,7 +83,7 @@ static void *capture_and_run(void *argument)
         CHECK_STATUS(warp_free(mine), WARP_SUCCESS);
         if (was != NULL) /* of some graph, this thread's or another's, captured or not */
             CHECK_STATUS(warp_free(was), WARP_SUCCESS);
-        if (next_number(&worker->random) % 8 == 0) {
+        if (next_random(&worker->random) % 8 == 0) {
             CHECK_STATUS(warp_capture_abandon(stream), WARP_SUCCESS);
             CHECK_STATUS(warp_free(kept), WARP_SUCCESS);
             continue;
@@ -104,11 +97,11 @@ static void *capture_and_run(void *argument)
             CHECK_STATUS(warp_graph_launch(graph, stream), WARP_SUCCESS);
         if (launches != 0)
             CHECK(holds(kept, 0x22, SIZE / 2, stream));
-        if (next_number(&worker->random) % 2)
+        if (next_random(&worker->random) % 2)
             CHECK_STATUS(warp_free(kept), WARP_SUCCESS);
         else if ((was = swap_block(&worker->random, kept)) != NULL)
             CHECK_STATUS(warp_free(was), WARP_SUCCESS);
-        graph = next_number(&worker->random) % 2 ? graph : swap_graph(&worker->random, graph);
+        graph = next_random(&worker->random) % 2 ? graph : swap_graph(&worker->random, graph);
         CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
     }
     CHECK_STATUS(warp_free(outside), WARP_SUCCESS);
@@ -129,7 +122,7 @@ static void *disturb(void *argument)
     };
     struct worker *worker = argument;
     while (!__atomic_load_n(&stop, __ATOMIC_RELAXED) && check_failure_count() < 20) {
-        size_t which = next_number(&worker->random) % (sizeof asked / sizeof *asked);
+        size_t which = next_random(&worker->random) % (sizeof asked / sizeof *asked);
         int on_gpu = asked[which].kind > WARP_MEMORY_PINNED;
         warp_stream *stream = on_gpu ? make_stream(asked[which].alias, which % 2) : NULL;
         warp_pointer_info where = {.struct_size = sizeof where};
@@ -154,7 +147,7 @@ static void *disturb(void *argument)
             CHECK_STATUS(warp_pointer_get_info(was, &where), WARP_SUCCESS);
             CHECK_STATUS(warp_free(was), WARP_SUCCESS);
         }
-        if (next_number(&worker->random) % 4 == 0 && (graph = swap_graph(&worker->random, NULL)) != NULL)
+        if (next_random(&worker->random) % 4 == 0 && (graph = swap_graph(&worker->random, NULL)) != NULL)
             CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
     }
     return NULL;
@@ -175,7 +168,7 @@ static void *capture_natively(void *argument)
     outside = alloc_on("cuda:0", stream, SIZE);
     while (!__atomic_load_n(&stop, __ATOMIC_RELAXED) && check_failure_count() < 20) {
         void *shared = alloc_on("cuda:0", stream, SIZE), *plain = NULL, *was;
-        int told = next_number(&worker->random) % 2, uses = next_number(&worker->random) % 3 != 0;
+        int told = next_random(&worker->random) % 2, uses = next_random(&worker->random) % 3 != 0;
         CUgraph graph = NULL;
         CUgraphExec exec = NULL;
         ++worker->rounds;

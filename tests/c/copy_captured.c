@@ -154,7 +154,7 @@ static void captured_copy(uint64_t seed, uint64_t number)
     warp_stream *stream;
     warp_graph *graph = NULL;
     warp_status status;
-    model_dice = seed * 0x2545f4914f6cdd1du + number * 0xd1342543de82ef95u;
+    dice = seed * 0x2545f4914f6cdd1du + number * 0xd1342543de82ef95u;
     model.number = number;
     model.what = "a captured copy";
     gpu = (int)roll(model.gpus);
@@ -303,7 +303,7 @@ TEST(fills_are_recorded)
         warp_stream *stream;
         warp_graph *graph = NULL;
         warp_status status;
-        model_dice = 77 + number * 0xd1342543de82ef95u;
+        dice = 77 + number * 0xd1342543de82ef95u;
         model.number = number;
         model.what = "a captured fill";
         chunk = some_chunk_of_a_gpu();
@@ -388,7 +388,7 @@ TEST(clones_are_recorded)
         warp_device_info about = {0};
         warp_array *made = NULL;
         warp_status status;
-        model_dice = 78 + number * 0xd1342543de82ef95u;
+        dice = 78 + number * 0xd1342543de82ef95u;
         model.number = number;
         model.what = "a captured clone";
         chunk = some_chunk_of_a_gpu();

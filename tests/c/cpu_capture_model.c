@@ -9,6 +9,7 @@
  * topology: -
  */
 #include "cpu_captures.h"
+#include "dice.h"
 
 #define SIZE 96
 #define MOST_BLOCKS 10
@@ -16,18 +17,6 @@
 #define MOST_OPEN 3
 #define MOST_STEPS 600
 #define PLACES 400 /* blocks that a program ever has */
-
-/* ---- chance ---------------------------------------------------------------------------------------------------------- */
-
-static uint64_t dice;
-
-static uint32_t roll(uint32_t below)
-{
-    uint64_t x = (dice += 0x9e3779b97f4a7c15u);
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return (uint32_t)((x ^ (x >> 31)) >> 32) % below;
-}
 
 /* ---- the model ------------------------------------------------------------------------------------------------------- */
 

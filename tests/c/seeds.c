@@ -12,6 +12,7 @@
  * needs: simulator
  */
 #include "captures.h"
+#include "dice.h"
 
 #include <pthread.h>
 
@@ -21,18 +22,6 @@
 #define MOST_GRAPHS 3
 #define MOST_STEPS 40
 #define SIZE 1536 /* a multiple of every pattern's length */
-
-/* ---- Chance ----------------------------------------------------------------------------------------------------------- */
-
-static uint64_t dice;
-
-static uint32_t roll(uint32_t below)
-{
-    uint64_t x = (dice += 0x9e3779b97f4a7c15u);
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return (uint32_t)((x ^ (x >> 31)) >> 32) % below;
-}
 
 /* ---- The model -------------------------------------------------------------------------------------------------------- */
 

@@ -7,6 +7,7 @@ use crate::shell::{
 };
 use crate::tools::cuda_headers;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const LIMIT_BYTES: u64 = 60_000_000;
 const RUN: &str = include_str!("kit-run.sh");
@@ -20,11 +21,9 @@ pub fn command() -> Result<(), String> {
     install_programs(&kit)?;
     copy_tree(&root().join("include"), &kit.join("include"))?;
     make_folder(&kit.join("bin"))?;
-    for folder in ["examples-c", "examples-cpp", "tests/c", "tests/cpp", "tests/gpu"] {
-        for program in programs::in_folder(folder) {
-            add_program(&program, &kit)?;
-        }
-    }
+    let folders = ["examples-c", "examples-cpp", "tests/c", "tests/cpp", "tests/gpu"];
+    let programs: Vec<Program> = folders.into_iter().flat_map(programs::in_folder).collect();
+    each_at_once(&programs, |program| add_program(program, &kit))?;
     compile_benches(&kit.join("lib"), &kit.join("bench"))?;
     add_cargo_benches(&kit.join("bench"))?;
     let folders = [
@@ -56,12 +55,11 @@ pub fn command() -> Result<(), String> {
 /// Compiles the benchmarks that are C, beside a folder of the library.
 pub fn compile_benches(library: &Path, folder: &Path) -> Result<(), String> {
     make_folder(folder)?;
-    for program in programs::in_folder("benches") {
+    each_at_once(&programs::in_folder("benches"), |program| {
         let binary = folder.join(&program.stem);
         program.compile(library, "$ORIGIN/../lib", None, &binary)?;
-        strip(&binary)?;
-    }
-    Ok(())
+        strip(&binary)
+    })
 }
 
 /// Builds the benchmarks that are cargo's, and puts them into a folder.
@@ -80,6 +78,23 @@ pub fn mimalloc() -> Option<PathBuf> {
         .keep()
         .ok()?;
     Some(target.join("release/libmimalloc_peer.so"))
+}
+
+/// Does something for each, as many at a time as there are cores; answers the first failure.
+fn each_at_once<T: Sync>(all: &[T], work: impl Fn(&T) -> Result<(), String> + Sync) -> Result<(), String> {
+    let next = AtomicUsize::new(0);
+    let until_none_is_left = || {
+        while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+            work(one)?;
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let count = std::thread::available_parallelism().map_or(1, usize::from);
+        let workers: Vec<_> = (0..count).map(|_| scope.spawn(until_none_is_left)).collect();
+        let ended = workers.into_iter().map(|worker| worker.join().expect("a worker does not panic"));
+        ended.collect::<Vec<_>>().into_iter().collect()
+    })
 }
 
 fn add_program(program: &Program, kit: &Path) -> Result<(), String> {

@@ -70,8 +70,12 @@ const STEPS: &[Step] = &[
         about: "the calls that are made most often take few instructions",
         run: instructions::count,
     },
-    Step { name: "valgrind", about: "the C and C++ tests once more, under valgrind", run: native::valgrind },
-    Step { name: "sanitize", about: "the same with the compiler's sanitizers", run: native::sanitize },
+    Step { name: "valgrind", about: "C and C++ tests once more, under valgrind", run: native::valgrind },
+    Step {
+        name: "sanitize",
+        about: "the same and more with the compiler's sanitizers",
+        run: native::sanitize,
+    },
     Step { name: "abidiff", about: "the binary interface against that of the last release", run: abidiff },
 ];
 

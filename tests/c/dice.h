@@ -1,0 +1,32 @@
+/*
+ * dice.h: numbers that look random and are the same in every run.
+ */
+#ifndef WARPMEM_TESTS_DICE_H
+#define WARPMEM_TESTS_DICE_H
+
+#include <stdint.h>
+
+/* The next number of the sequence that a state stands for. */
+__attribute__((unused)) static uint64_t next_random(uint64_t *state)
+{
+    uint64_t x = (*state += 0x9e3779b97f4a7c15u);
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+/* For a program with one sequence: a seed is written here. */
+__attribute__((unused)) static uint64_t dice;
+
+/* From 0 to below. */
+__attribute__((unused)) static int64_t roll(int64_t below)
+{
+    return (int64_t)(next_random(&dice) % (uint64_t)below);
+}
+
+__attribute__((unused)) static int one_in(int64_t times)
+{
+    return roll(times) == 0;
+}
+
+#endif
