@@ -2282,10 +2282,15 @@ warp_status warp_allocator_create_advise(warp_allocator *upstream,
  * ledger, statistics and access checks know blocks by what was asked for. Memory that is kept counts as reserved, not as live.
  *
  * While a stream is captured its allocations pass the cache by: they become nodes of the graph, if what is below serves captures.
- * Passed by as well: alignments above 256 bytes, streams that are special or untracked.
+ * Passed by as well: alignments above 256 bytes, streams that are special or untracked. What passes it by counts
+ * against the limit all the same.
  *
- * When memory runs out, here or below, chunks that nobody uses go back before the request is asked once more. They go back too with
- * warp_allocator_trim(), above `keep`, and before an allocator would have more memory than ever before.
+ * When memory runs out, here, below, or for a built-in allocator that a cache stands on, chunks that nobody uses go back before the
+ * request is asked once more. They go back too with warp_allocator_trim(), above `keep`, and, when their work is done, before the
+ * allocator would have more memory than ever before.
+ *
+ * A block that is at hand is given without a call of the driver. So a context that other code has destroyed or reset is noticed by the
+ * next call that has to do with the driver, and what was given before is memory of the dead context.
  *
  * Unless it is said otherwise: WARP_ERROR_INVALID_HANDLE for an allocator that is none or was released, WARP_ERROR_FORKED in a child
  * of a fork for what its parent made. Any thread.

@@ -15,7 +15,7 @@
 //! Passed by as well: alignments above 256 bytes, streams that are special or untracked. What passes it by counts
 //! against the limit all the same.
 //!
-//! When memory runs out, here, below, or for a built-in allocator of the same device, chunks that nobody uses go back before the
+//! When memory runs out, here, below, or for a built-in allocator that a cache stands on, chunks that nobody uses go back before the
 //! request is asked once more. They go back too with warp_allocator_trim(), above `keep`, and, when their work is done, before the
 //! allocator would have more memory than ever before.
 //!

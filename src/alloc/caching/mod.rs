@@ -294,17 +294,17 @@ fn keep_less(lane: &'static Lane) {
     }
 }
 
-/// Gives back what caches have unused on a device, before somebody else is out of memory; how many bytes.
-pub fn give_back_unused(device: &'static Device) -> u64 {
-    let mut given = 0;
+/// Gives back what caches of built-in memory have unused on a device, before a built-in allocator is out of memory. Not to other code:
+/// who asks for built-in memory may hold a lock that a callback wants.
+pub fn give_back_unused(device: &'static Device) {
     if ever_was() {
         allocator::each(|allocator| {
-            if let Some(caching) = of(allocator).filter(|caching| caching.require_own_process().is_ok()) {
-                given += caching.give_back_whole(Some(device), u64::MAX, false);
+            let caching = of(allocator).filter(|caching| caching.require_own_process().is_ok());
+            if let Some(caching) = caching.filter(|caching| caching.upstream.builtin().is_some()) {
+                caching.give_back_whole(Some(device), u64::MAX, false);
             }
         });
     }
-    given
 }
 
 /// Has every cache forget what contexts of lost devices took along.
