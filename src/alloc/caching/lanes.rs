@@ -274,6 +274,7 @@ impl Caching {
             lanes.0.extract_if(|_, lane| is_lost(lane)).map(|(_, lane)| lane).collect()
         };
         for lane in lost {
+            super::EVER_LOST.store(true, Ordering::Release);
             lane.lock().close();
             if let Err(error) = self.tell_blocks_of(|of| std::ptr::eq(of, lane)) {
                 log!(Error, "blocks of a lost device: {error}");
