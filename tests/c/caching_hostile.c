@@ -451,4 +451,289 @@ PROCESS_TEST(caches_leave_captures_alone)
     CHECK_NOTHING_LEFT();
 }
 
+/* ---- streams of every sort --------------------------------------------------------------------------------------------- */
+
+#define SORTS 8
+#define HELD 24
+
+static warp_stream *of_sort(int sort, CUstream natives[2])
+{
+    static const int32_t priorities[] = {0, -1, -2};
+    warp_stream_options options = {.struct_size = sizeof options};
+    warp_stream *stream = NULL;
+    switch (sort) {
+    case 0:
+    case 1:
+    case 2:
+        options.flags = sort == 1 ? 0 : WARP_STREAM_NON_BLOCKING;
+        options.priority = priorities[sort];
+        CHECK_STATUS(warp_stream_create(gpu(0), &options, &stream), WARP_SUCCESS);
+        return stream;
+    case 3: CHECK_STATUS(warp_stream_wrap(gpu(0), natives[0], &stream), WARP_SUCCESS); return stream;
+    case 4:
+        options.flags = WARP_STREAM_UNTRACKED;
+        CHECK_STATUS(warp_stream_wrap_with(gpu(0), natives[1], &options, &stream), WARP_SUCCESS);
+        return stream;
+    case 5: CHECK_STATUS(warp_stream_wrap(gpu(0), (void *)(uintptr_t)1, &stream), WARP_SUCCESS); return stream;
+    case 6: CHECK_STATUS(warp_stream_wrap(gpu(0), (void *)(uintptr_t)2, &stream), WARP_SUCCESS); return stream;
+    default: return stream_of(gpu(0));
+    }
+}
+
+/* Work on all of them at a random pace: the simulator sees what nothing orders. */
+static void mix_streams(warp_memory_kind kind, uint64_t seed, uint64_t keep)
+{
+    warp_allocator *cache = cache_over(builtin(kind), 0, keep);
+    warp_stream *streams[SORTS], *native_owners[2];
+    CUstream natives[2];
+    void *blocks[HELD] = {NULL};
+    uint64_t sizes[HELD] = {0}, random = seed;
+    int homes[HELD] = {0}, i, rounds = check_under("valgrind") ? 150 : 1500;
+    for (i = 0; i < 2; ++i) {
+        native_owners[i] = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+        natives[i] = (CUstream)(uintptr_t)native_stream(native_owners[i]);
+    }
+    for (i = 0; i < SORTS; ++i)
+        streams[i] = of_sort(i, natives);
+    while (rounds-- > 0 && check_failure_count() == 0) {
+        int at = (int)(next_random(&random) % HELD), other = (int)(next_random(&random) % SORTS);
+        switch (next_random(&random) % 24) {
+        case 0: (void)trimmed(cache, gpu(0)); break;
+        case 1: SIMULATOR(warpsim_run)(1 + next_random(&random) % 20); break;
+        case 2: CHECK_STATUS(warp_stream_synchronize(streams[other]), WARP_SUCCESS); break;
+        case 3:
+            if (other < 7) {
+                CHECK_STATUS(warp_stream_release(streams[other]), WARP_SUCCESS);
+                streams[other] = of_sort(other, natives);
+                for (i = 0; i < HELD; ++i)
+                    if (homes[i] == other)
+                        homes[i] = -1;
+            }
+            break;
+        default:
+            if (blocks[at] == NULL) {
+                sizes[at] = 1 + next_random(&random) % ((uint64_t)1 << (4 + next_random(&random) % 20));
+                homes[at] = other;
+                blocks[at] = at % 4 ? block_by(gpu(0), cache, sizes[at], streams[other])
+                                    : tagged(gpu(0), cache, sizes[at], streams[other]);
+                fill_on(streams[other], blocks[at], sizes[at]);
+            } else {
+                warp_pointer_info info = pointer_info((char *)blocks[at] + sizes[at] - 1);
+                CHECK_EQ_PTR(info.base, blocks[at]);
+                CHECK_EQ_U64(info.size, sizes[at]);
+                CHECK_EQ_PTR(info.allocator, cache);
+                if (homes[at] >= 0 && homes[at] != 6)
+                    CHECK_EQ_U64(info.stream_id, stream_info(streams[homes[at]]).id);
+                if (homes[at] >= 0 && homes[at] != other && next_random(&random) % 2) {
+                    CHECK_STATUS(warp_stream_wait_stream(streams[other], streams[homes[at]]), WARP_SUCCESS);
+                    fill_on(streams[other], blocks[at], sizes[at]);
+                    if (next_random(&random) % 2) {
+                        CHECK_STATUS(warp_pointer_record_stream(blocks[at], streams[other]), WARP_SUCCESS);
+                    } else {
+                        warp_free_options options = {.struct_size = sizeof options, .stream = streams[other]};
+                        CHECK_STATUS(warp_free_with(blocks[at], &options), WARP_SUCCESS);
+                        blocks[at] = NULL;
+                        break;
+                    }
+                }
+                freed(blocks[at]);
+                blocks[at] = NULL;
+            }
+        }
+        CHECK_EQ_U64(SIMULATOR(warpsim_violation_count)(), 0);
+    }
+    check_no_violation();
+    for (i = 0; i < HELD; ++i)
+        freed(blocks[i]);
+    if (seed % 2)
+        release(cache);
+    for (i = 0; i < 7; ++i)
+        CHECK_STATUS(warp_stream_release(streams[i]), WARP_SUCCESS);
+    for (i = 0; i < 2; ++i)
+        CHECK_STATUS(warp_stream_release(native_owners[i]), WARP_SUCCESS);
+    if (!(seed % 2))
+        release(cache);
+    CHECK_STATUS(warp_device_synchronize(gpu(0)), WARP_SUCCESS);
+    CHECK_STATUS(warp_device_synchronize(gpu(0)), WARP_SUCCESS);
+    CHECK_EQ_U64(live_of(builtin(kind)), 0);
+    check_no_violation();
+}
+
+PROCESS_TEST(streams_of_every_sort_at_any_pace)
+{
+    static const warp_memory_kind kinds[] = {WARP_MEMORY_CUDA_DEVICE, WARP_MEMORY_CUDA_MEMPOOL, WARP_MEMORY_CUDA_MANAGED};
+    uint64_t seed, seeds = check_under("valgrind") ? 3 : 24;
+    setenv("WARPSIM_LOG", "0", 1);
+    start_on("h200x2");
+    SIMULATOR(warpsim_races)(1);
+    SIMULATOR(warpsim_order_checks)(1);
+    for (seed = 0; seed < seeds; ++seed) {
+        SIMULATOR(warpsim_schedule)(seed);
+        mix_streams(kinds[seed % 3], seed, seed % 5 == 0 ? 4 * MIB : 0);
+        if (check_failure_count() != 0) {
+            printf("\n    (seed %" PRIu64 ")", seed);
+            return;
+        }
+    }
+    CHECK_NOTHING_LEFT();
+}
+
+/* ---- what a thread remembers --------------------------------------------------------------------------------------------- */
+
+/* A request with a tag is never remembered: what serves it now has to serve a plain one too. */
+static void compare(int line)
+{
+    int i;
+    for (i = 0; i < 6; ++i) {
+        warp_device *device = i % 3 == 0 ? NULL : gpu(i % 3 - 1);
+        void *plain = NULL, *full;
+        warp_pointer_info a, b;
+        CHECK_STATUS(warp_alloc(device, 1000, &plain), WARP_SUCCESS);
+        full = tagged(device, NULL, 1000, NULL);
+        a = pointer_info(plain);
+        b = pointer_info(full);
+        CHECK_EQ_PTR(a.allocator, b.allocator);
+        CHECK_EQ_PTR(a.device, b.device);
+        CHECK_EQ_U64(a.stream_id, b.stream_id);
+        CHECK_EQ_I64(a.kind, b.kind);
+        CHECK_EQ_I64(a.ordinal, b.ordinal);
+        freed(plain);
+        freed(full);
+        if (check_failure_count() != 0) {
+            printf("\n    (after step %d, request %d)", line, i);
+            return;
+        }
+    }
+}
+
+static void change_and_compare(uint64_t seed)
+{
+    uint64_t random = seed;
+    int step, steps = check_under("valgrind") ? 200 : 3000, depth = 0, i;
+    warp_scope *scopes[16];
+    warp_stream *streams[4] = {NULL};
+    warp_allocator *caches[3] = {NULL};
+    for (step = 0; step < steps && check_failure_count() == 0; ++step) {
+        uint64_t what = next_random(&random) % 20, which = next_random(&random);
+        warp_device *device = which % 5 == 4 ? NULL : gpu((int)(which >> 8) % 2 != 0);
+        int slot = (int)((which >> 8) % 4), cache = (int)((which >> 16) % 3), on = (int)((which >> 24) % 2);
+        warp_scope *scope = NULL;
+        for (i = 0; i < 4; ++i)
+            if (streams[i] == NULL)
+                streams[i] = new_stream(gpu(i % 2), i < 2 ? WARP_STREAM_NON_BLOCKING : 0);
+        for (i = 0; i < 3; ++i)
+            if (caches[i] == NULL)
+                caches[i] = cache_over(builtin(i == 0 ? WARP_MEMORY_CUDA_DEVICE : i == 1 ? WARP_MEMORY_CUDA_MEMPOOL
+                                                                                        : WARP_MEMORY_CUDA_MANAGED), 0, 0);
+        switch (what) {
+        case 0: CHECK_STATUS(warp_allocator_set_caching_for_all((uint8_t)on), WARP_SUCCESS); break;
+        case 1:
+        case 2: CHECK_STATUS(warp_allocator_set_for_device(gpu(on), which % 3 == 0 ? NULL : caches[cache]), WARP_SUCCESS); break;
+        case 3: CHECK_STATUS(warp_allocator_set_for_all(which % 3 == 0 ? NULL : caches[cache]), WARP_SUCCESS); break;
+        case 4: CHECK_STATUS(warp_mempool_set_enabled(gpu(slot % 2), (uint8_t)on), WARP_SUCCESS); break;
+        case 5: CHECK_STATUS(warp_device_set_default(gpu(on)), WARP_SUCCESS); break;
+        case 6: CHECK_STATUS(warp_device_set_for_thread(which % 3 == 0 ? NULL : gpu(on)), WARP_SUCCESS); break;
+        case 7:
+        case 8: CHECK_STATUS(warp_stream_set_current(gpu(slot % 2), which % 3 == 0 ? NULL : streams[slot]), WARP_SUCCESS); break;
+        case 9:
+        case 10:
+        case 11:
+        case 12:
+            if (depth == 16)
+                break;
+            switch (what) {
+            case 9: CHECK_STATUS(warp_scope_begin_stream(gpu(slot % 2), streams[slot], &scope), WARP_SUCCESS); break;
+            case 10: CHECK_STATUS(warp_scope_begin_device(gpu(on), &scope), WARP_SUCCESS); break;
+            case 11: CHECK_STATUS(warp_scope_begin_mempool(gpu(slot % 2), (uint8_t)on, &scope), WARP_SUCCESS); break;
+            default:
+                CHECK_STATUS(warp_scope_begin_allocator(device, which % 3 == 0 ? NULL : caches[cache], &scope), WARP_SUCCESS);
+            }
+            scopes[depth++] = scope;
+            break;
+        case 13:
+        case 14:
+        case 15:
+            if (depth != 0)
+                CHECK_STATUS(warp_scope_end(scopes[--depth]), WARP_SUCCESS);
+            break;
+        case 16:
+            release(caches[cache]);
+            caches[cache] = NULL;
+            break;
+        case 17: (void)trimmed(caches[cache], gpu(on)); break;
+        case 18:
+            /* A current one too, unless a scope wants it. */
+            if (depth == 0) {
+                CHECK_STATUS(warp_stream_set_current(gpu(slot % 2), NULL), WARP_SUCCESS);
+                CHECK_STATUS(warp_stream_release(streams[slot]), WARP_SUCCESS);
+                streams[slot] = NULL;
+            }
+            break;
+        default:
+            if (which % 8 != 0)
+                break;
+            while (depth != 0)
+                CHECK_STATUS(warp_scope_end(scopes[--depth]), WARP_SUCCESS);
+            CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+            CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("*"), 0);
+            memset(streams, 0, sizeof streams);
+            memset(caches, 0, sizeof caches);
+            REQUIRE_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
+        }
+        compare(step);
+        if (check_failure_count() != 0)
+            printf("\n    (step %d of seed %" PRIu64 " was of sort %" PRIu64 ")", step, seed, what);
+    }
+    while (depth != 0)
+        CHECK_STATUS(warp_scope_end(scopes[--depth]), WARP_SUCCESS);
+    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("*"), 0);
+    CHECK_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
+}
+
+PROCESS_TEST(a_plain_request_is_served_as_one_that_is_never_remembered)
+{
+    uint64_t seed, seeds = check_under("valgrind") ? 2 : 20;
+    setenv("WARPSIM_LOG", "0", 1);
+    start_on("h200x2");
+    for (seed = 0; seed < seeds && check_failure_count() == 0; ++seed)
+        change_and_compare(seed);
+}
+
+/* What was named is no more: a thread that remembers who served it says so too. */
+PROCESS_TEST(nothing_is_served_to_a_handle_that_is_released)
+{
+    warp_allocator *cache, *other;
+    warp_stream *stream, *next;
+    void *kept, *ptr;
+    int i;
+    start_on("h200x2");
+    for (i = 0; i < 40; ++i) {
+        cache = cache_over(builtin(WARP_MEMORY_CUDA_DEVICE), 0, 0);
+        other = cache_over(builtin(WARP_MEMORY_CUDA_DEVICE), 0, 0);
+        stream = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+        kept = block_by(gpu(0), cache, 1000, stream);
+        freed(block_by(gpu(0), cache, 1000, stream));
+        freed(block_by(gpu(0), cache, 1000, stream));
+        CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
+        CHECK_STATUS(try_by(gpu(0), cache, 1000, stream, &ptr), WARP_ERROR_INVALID_HANDLE);
+        next = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+        if (i % 2)
+            freed(kept);
+        ptr = block_by(gpu(0), cache, 1000, next);
+        CHECK_EQ_U64(pointer_info(ptr).stream_id, stream_info(next).id);
+        CHECK_STATUS(try_by(gpu(0), cache, 1000, stream, &(void *){NULL}), WARP_ERROR_INVALID_HANDLE);
+        release(cache);
+        CHECK_STATUS(try_by(gpu(0), cache, 1000, next, &(void *){NULL}), WARP_ERROR_INVALID_HANDLE);
+        freed(block_by(gpu(0), other, 1000, next));
+        freed(ptr);
+        if (!(i % 2))
+            freed(kept);
+        CHECK_STATUS(warp_free(ptr), WARP_ERROR_DOUBLE_FREE);
+        release(other);
+        CHECK_STATUS(warp_stream_release(next), WARP_SUCCESS);
+    }
+    CHECK_NOTHING_LEFT();
+}
+
 CHECK_MAIN()
