@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// The chunks there are, each behind its record, whose graph is the number of its table. A cache may stand on another one: then its
 /// chunks lie in blocks of that, and are found one level up.
-static CHUNKS: [Ledger; 8] = [const { Ledger::new() }; 8];
+static CHUNKS: [Ledger; 16] = [const { Ledger::new() }; 16];
 /// Where blocks began that went back to a heap: what tells a second free when the chunk is gone as well.
 static FREED: RecentFrees = RecentFrees::new();
 /// How many levels there ever were.

@@ -392,4 +392,115 @@ PROCESS_TEST(memory_is_lent_only_while_its_stream_is_done)
     CHECK_STATUS(warp_allocator_release(shared), WARP_SUCCESS);
 }
 
+/* ---- answers while others churn ----------------------------------------------------------------------------------------- */
+
+#define CROWD 32
+#define MINE 12
+
+/* Blocks that live as long as all look at them. */
+static struct entry settled[BLOCKS];
+static warp_pointer_info settled_info[BLOCKS];
+static warp_stream *common;
+static int over;
+
+static void check_exactly(const struct entry *entry, const warp_pointer_info *expected, uint64_t at)
+{
+    warp_pointer_info info = {.struct_size = sizeof info};
+    CHECK_STATUS(warp_pointer_get_info(entry->ptr + at, &info), WARP_SUCCESS);
+    CHECK_EQ_PTR(info.base, entry->ptr);
+    CHECK_EQ_U64(info.size, entry->size);
+    CHECK_EQ_PTR(info.allocator, shared);
+    CHECK_EQ_PTR(info.device, where);
+    CHECK_EQ_U64(info.stream_id, expected->stream_id);
+    CHECK_EQ_I64(info.kind, expected->kind);
+    CHECK_EQ_I64(info.is_owned, 1);
+    CHECK_EQ_I64(info.is_lost, 0);
+    CHECK_EQ_STR(info.tag == NULL ? "none" : info.tag, expected->tag == NULL ? "none" : expected->tag);
+}
+
+static void *in_a_crowd(void *argument)
+{
+    uint64_t random = (uintptr_t)argument * 991;
+    warp_stream *own = (uintptr_t)argument % 2 ? common : new_stream(where, WARP_STREAM_NON_BLOCKING);
+    struct entry mine[MINE];
+    warp_pointer_info expected = {.struct_size = sizeof expected};
+    int i;
+    memset(mine, 0, sizeof mine);
+    expected.stream_id = stream_info(own).id;
+    expected.kind = WARP_MEMORY_CUDA_DEVICE;
+    while (!__atomic_load_n(&over, __ATOMIC_RELAXED) && check_failure_count() == 0) {
+        struct entry *entry = &mine[next_random(&random) % MINE];
+        uint64_t what = next_random(&random) % 256, at;
+        if (entry->ptr == NULL) {
+            entry->size = some_size(&random) + (what < 4 ? 3 * MIB : 0);
+            entry->ptr = block_by(where, shared, entry->size, own);
+            if (entry->ptr == NULL)
+                break;
+        } else if (what < 128) {
+            check_exactly(entry, &expected, next_random(&random) % entry->size);
+            CHECK_STATUS(warp_free(entry->ptr), WARP_SUCCESS);
+            entry->ptr = NULL;
+        }
+        at = next_random(&random) % BLOCKS;
+        if (what % 2 == 0)
+            check_exactly(&settled[at], &settled_info[at], next_random(&random) % settled[at].size);
+        if (what == 253)
+            CHECK_STATUS(warp_pointer_record_stream(settled[at].ptr, own), WARP_SUCCESS);
+        if (what == 255) {
+            uint64_t bytes = 0;
+            CHECK_STATUS(warp_allocator_trim(shared, where, &bytes), WARP_SUCCESS);
+        }
+        if (what == 254) {
+            warp_caching_info info = {.struct_size = sizeof info};
+            CHECK_STATUS(warp_allocator_caching_measure(shared, where, &info), WARP_SUCCESS);
+            CHECK(info.live_blocks >= BLOCKS / 2 && info.live_blocks <= BLOCKS + CROWD * MINE);
+            CHECK(info.free_bytes <= info.reserved_bytes);
+        }
+    }
+    for (i = 0; i < MINE; ++i)
+        CHECK_STATUS(warp_free(mine[i].ptr), WARP_SUCCESS);
+    if (own != common)
+        CHECK_STATUS(warp_stream_release(own), WARP_SUCCESS);
+    return NULL;
+}
+
+PROCESS_TEST(answers_are_exact_while_a_crowd_churns)
+{
+    pthread_t threads[CROWD];
+    warp_caching_options options = {.struct_size = sizeof options, .keep = 8 * MIB};
+    uint64_t random = 3;
+    uintptr_t i;
+    int crowd = check_under("valgrind") ? 4 : CROWD;
+    setenv("WARPSIM_LOG", "0", 1);
+    start_on("h200x2");
+    where = gpu(0);
+    CHECK_STATUS(warp_allocator_create_caching(builtin(WARP_MEMORY_CUDA_DEVICE), &options, &shared), WARP_SUCCESS);
+    common = new_stream(where, WARP_STREAM_NON_BLOCKING);
+    for (i = 0; i < BLOCKS; ++i) {
+        warp_alloc_options order = options_of(WARP_MEMORY_UNKNOWN, i % 3 ? common : NULL);
+        order.allocator = shared;
+        order.tag = i % 2 ? "settled" : NULL;
+        settled[i].size = some_size(&random);
+        CHECK_STATUS(warp_alloc_with(where, settled[i].size, &order, (void **)&settled[i].ptr), WARP_SUCCESS);
+        settled_info[i] = pointer_info(settled[i].ptr);
+        CHECK_EQ_U64(settled_info[i].size, settled[i].size);
+        /* Some are told of more than usual only later. */
+        if (i % 5 == 0)
+            CHECK_STATUS(warp_pointer_record_stream(settled[i].ptr, i % 2 ? common : NULL), WARP_SUCCESS);
+    }
+    for (i = 0; i < (uintptr_t)crowd; ++i)
+        REQUIRE(pthread_create(&threads[i], NULL, in_a_crowd, (void *)(i + 1)) == 0);
+    sleep(check_under("valgrind") ? 6 : 3);
+    __atomic_store_n(&over, 1, __ATOMIC_RELAXED);
+    for (i = 0; i < (uintptr_t)crowd; ++i)
+        pthread_join(threads[i], NULL);
+    for (i = 0; i < BLOCKS; ++i)
+        CHECK_STATUS(warp_free(settled[i].ptr), WARP_SUCCESS);
+    CHECK_STATUS(warp_device_synchronize(where), WARP_SUCCESS);
+    check_empty(shared);
+    CHECK_STATUS(warp_stream_release(common), WARP_SUCCESS);
+    CHECK_STATUS(warp_allocator_release(shared), WARP_SUCCESS);
+    CHECK_NOTHING_LEFT();
+}
+
 CHECK_MAIN()

@@ -255,6 +255,18 @@ impl Caching {
         chunk.size
     }
 
+    /// Gives all chunks back of a lane that is about to be nobody's. What cannot go back is asked for once more, and then lost.
+    fn give_back_at_last(&self, lane: &'static Lane, chunks: Vec<Chunk>, stream: Option<&Entered<Stream>>) {
+        let give = |chunks: Vec<Chunk>| {
+            chunks.into_iter().for_each(|chunk| _ = self.give_back(lane, chunk, stream));
+            lane.lock().remove_whole(u64::MAX)
+        };
+        let again = give(chunks);
+        for chunk in give(again) {
+            log!(Error, "{} bytes of cached memory are lost: their allocator does not take them back", chunk.size);
+        }
+    }
+
     /// Forgets what lost devices' contexts took along: the chunks go back, and blocks in them that callers have are the ledger's alone.
     pub fn forget_lost(&self) {
         let lost: Vec<_> = {
@@ -262,14 +274,13 @@ impl Caching {
             lanes.0.extract_if(|_, lane| is_lost(lane)).map(|(_, lane)| lane).collect()
         };
         for lane in lost {
+            super::EVER_LOST.store(true, Ordering::Release);
             lane.lock().close();
             if let Err(error) = self.tell_blocks_of(|of| std::ptr::eq(of, lane)) {
                 log!(Error, "blocks of a lost device: {error}");
             }
             let chunks = lane.lock().remove_all(|told| _ = self.orphans.lock().insert(told));
-            for chunk in chunks {
-                self.give_back(lane, chunk, None);
-            }
+            self.give_back_at_last(lane, chunks, None);
             give_up(lane);
         }
     }
@@ -294,9 +305,7 @@ impl Caching {
                     None
                 }
             };
-            for chunk in chunks {
-                self.give_back(lane, chunk, stream.as_ref());
-            }
+            self.give_back_at_last(lane, chunks, stream.as_ref());
             drop(stream);
             give_up(lane);
         }

@@ -196,7 +196,12 @@ impl Caching {
             added = lane.lock().add(chunk);
         }
         match added {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                if EVER_LOST.load(Ordering::Acquire) {
+                    drop_dead(address, size);
+                }
+                Ok(())
+            }
             Err(Refused::NoMemory) => {
                 let error = error!(OutOfMemory, "no host memory for what is to be known of cached memory");
                 give_back(&error);
@@ -314,6 +319,26 @@ fn forget_lost() {
             caching.forget_lost();
         }
     });
+}
+
+/// Whether a cache ever had memory on a device that was lost.
+static EVER_LOST: AtomicBool = AtomicBool::new(false);
+
+/// Blocks of lost devices lie where a new chunk is: their records are dropped.
+#[cold]
+fn drop_dead(base: u64, size: u64) {
+    let mut dead = Vec::new();
+    LEDGER.for_each(|record| {
+        if record.base() < base + size
+            && base < record.base() + record.size()
+            && super::owner_of(&record).is_some_and(Device::is_lost)
+        {
+            dead.push(record);
+        }
+    });
+    for record in dead {
+        super::drop_stale(&LEDGER, &record, &record.moved(base, size));
+    }
 }
 
 /// Whether there ever was one. Most programs have none, and pay for none.
