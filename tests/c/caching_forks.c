@@ -3,6 +3,7 @@
  * parent notices nothing.
  *
  * needs: simulator
+ * valgrind: no (what a thread held that the fork left behind is lost in the child)
  */
 #define _GNU_SOURCE
 #include "allocators.h"

@@ -129,8 +129,9 @@ impl Hands {
             Some(front) if !front.is_free() => return Some(front),
             _ => {}
         }
-        // One of a lane that is done with serves this one.
-        let free = fronts.iter().find(|(_, front)| front.is_free()).map(|(key, front)| (*key, *front));
+        // One of a lane that is done with serves this one: rather this one's own of before, whose place is needed.
+        let free = fronts.get_key_value(&key).or_else(|| fronts.iter().find(|(_, front)| front.is_free()));
+        let free = free.map(|(key, front)| (*key, *front));
         let front = lane.front(free.map(|(_, front)| front))?;
         if let Some((before, _)) = free {
             fronts.remove(&before);
