@@ -157,7 +157,7 @@ PROCESS_TEST(blocks_of_every_sort_survive_their_device)
     int way;
     start_on("h200x2");
     for (k = 0; k < 3; ++k)
-        for (way = 0; way < 16; ++way) {
+        for (way = 0; way < 16; way += check_under("valgrind") ? 5 : 1) {
             lose_all_sorts(cache_over(builtin(kinds[k]), 0, 0), way, NULL);
             if (check_failure_count() != 0) {
                 printf("\n    (kind %s, way %d)", kind_names[kinds[k]], way);
@@ -307,7 +307,7 @@ PROCESS_TEST(stacks_are_released_in_any_order)
     static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     int sorts, order, i;
     start_on("h200x2");
-    for (sorts = 0; sorts < 6 * 6 * 6; sorts += check_under("valgrind") ? 17 : 1) {
+    for (sorts = 0; sorts < 6 * 6 * 6; sorts += check_under("valgrind") ? 61 : 1) {
         int sort[3] = {sorts % 6, sorts / 6 % 6, sorts / 36};
         if (sort[0] != 0 && sort[1] != 0 && sort[2] != 0)
             continue;

@@ -263,7 +263,11 @@ impl Caching {
         };
         let again = give(chunks);
         for chunk in give(again) {
-            log!(Error, "{} bytes of cached memory are lost: their allocator does not take them back", chunk.size);
+            log!(
+                Error,
+                "{} bytes of cached memory are lost: their allocator does not take them back",
+                chunk.size
+            );
         }
     }
 
