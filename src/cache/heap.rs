@@ -334,6 +334,10 @@ impl Heap {
         let kept = std::mem::take(&mut self.chunks);
         let remove = |Kept { chunk, map }: Kept| {
             map.each(|block| {
+                // Who enters it in the ledger takes no lock of ours.
+                while block.state() == State::Telling {
+                    std::thread::yield_now();
+                }
                 if block.state() == State::Told {
                     told(block.base());
                 }

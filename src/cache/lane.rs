@@ -135,8 +135,8 @@ impl Lane {
             };
             Box::leak(Box::new(Lane { inner: Mutex::new(inner), of }))
         });
-        lane.of.set(owner);
         let mut inner = lane.lock();
+        lane.of.set(owner);
         inner.heap.lane = Some(lane);
         (inner.closed, inner.taken, inner.totals) = (false, 0, totals);
         drop(inner);

@@ -62,6 +62,7 @@ pub struct Caching {
     /// Plus one; 0 until it is known.
     slot: AtomicU32,
     closing: AtomicBool,
+    stopped: AtomicBool,
     process: u32,
 }
 
@@ -102,6 +103,7 @@ impl Caching {
             failures: AtomicU64::new(0),
             slot: AtomicU32::new(0),
             closing: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
             process: std::process::id(),
         })
     }
@@ -114,6 +116,17 @@ impl Caching {
             );
         }
         Ok(())
+    }
+
+    /// An error when it serves nobody any more, or not in this process.
+    fn require_serving(&self) -> Result<()> {
+        if self.stopped.load(Ordering::Acquire) {
+            fail!(
+                AllocatorFailed,
+                "the caching allocator was stopped, and serves nothing any more; install another one, or NULL for the built-in"
+            );
+        }
+        self.require_own_process()
     }
 
     /// Whether the request is one that the cache has memory for.
@@ -144,6 +157,7 @@ impl Caching {
         for _ in 0..TRIES {
             {
                 let mut inner = lane.lock();
+                self.require_same(lane, request)?;
                 if mine.is_some() && inner.is_closed() {
                     return Ok(None);
                 }
@@ -161,6 +175,16 @@ impl Caching {
             }
         }
         fail!(OutOfMemory, "other threads were always faster to take what was got for {} bytes", request.size)
+    }
+
+    /// An error when a lane that was found for a request is another one by now: its device was lost meanwhile. Under its lock.
+    fn require_same(&self, lane: &Lane, request: &Request<'_>) -> Result<()> {
+        let stream = request.stream.filter(|_| request.device.is_cuda()).map(|stream| stream.index());
+        let of = lane.of();
+        let is_same = of.allocator() + 1 == self.slot.load(Ordering::Acquire)
+            && of.device() == request.device.index()
+            && of.stream() == stream;
+        if is_same { Ok(()) } else { Err(request.device.lost_error()) }
     }
 
     /// Gets memory from below.
@@ -189,11 +213,15 @@ impl Caching {
         };
         let made = custom::what_was_made(&self.upstream, &wanted, address).inspect_err(give_back)?;
         let chunk = Chunk { base: address, size, small, like: made.record(address, &wanted) };
-        let mut added = lane.lock().add(chunk);
+        let add = || {
+            let mut inner = lane.lock();
+            self.require_same(lane, request).map(|()| inner.add(chunk))
+        };
+        let mut added = add().inspect_err(give_back)?;
         if added == Err(Refused::InUse) {
             // It may be what a lost device's context took along.
             forget_lost();
-            added = lane.lock().add(chunk);
+            added = add().inspect_err(give_back)?;
         }
         match added {
             Ok(()) => {
@@ -410,6 +438,9 @@ pub fn allocate(
         tag: order.tag,
         flags: 0,
     };
+    if let Err(error) = caching.require_serving() {
+        return Some(Err(error));
+    }
     if caching.closing.load(Ordering::Acquire)
         || !std::ptr::eq(order.ledger, &LEDGER)
         || !caching.caches(&request)
@@ -435,7 +466,7 @@ impl Source for Caching {
     }
 
     fn allocate(&self, request: &Request<'_>) -> Result<u64> {
-        self.require_own_process()?;
+        self.require_serving()?;
         if !self.caches(request) {
             return self.ask(self.past(request), request);
         }
@@ -464,6 +495,9 @@ impl Source for Caching {
             let mut inner = lane.lock();
             if block.turn(life, State::AtHand) {
                 has_enough = inner.put(block);
+            } else {
+                // Its chunk went with its device just now.
+                self.orphans.lock().remove(&address);
             }
         }
         if has_enough {
@@ -505,6 +539,7 @@ impl Source for Caching {
     }
 
     fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
         self.upstream.stop();
         if let Some(other) = &self.in_captures {
             other.stop();
