@@ -6,8 +6,10 @@
 #     // topology: -            (no driver at all)
 # Without such a line it runs on h200x2. Adding a file adds a test.
 #
-# A source that cannot be run under valgrind, since it faults or times on purpose, says so, with the reason behind it:
+# A source that cannot be run under valgrind or with sanitizers, since it faults or times on purpose, says so, with the reason
+# behind it; one that valgrind alone is to spare, since others go the same ways there, is slow:
 #     // valgrind: no (the CPU touches device memory)
+#     // valgrind: slow (a process for each call that fails; driver_failures.c has all of them fail in one)
 
 function(warpmem_add_programs folder language)
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.${language}")
@@ -30,11 +32,18 @@ function(warpmem_add_programs folder language)
       C_STANDARD 11 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF
       CXX_STANDARD 17 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF)
     warpmem_topologies("${source}" topologies)
-    file(STRINGS "${source}" labels LIMIT_COUNT 1 REGEX "^[ \t]*(//|/?\\*)[ \t]*valgrind: no")
+    file(STRINGS "${source}" watched LIMIT_COUNT 1 REGEX "^[ \t]*(//|/?\\*)[ \t]*valgrind: (no|slow)")
+    set(label "")
+    if(watched MATCHES "valgrind: no")
+      set(label "unwatched")
+    elseif(watched OR folder MATCHES "^examples")
+      # The tests go the ways of the examples too.
+      set(label "slow-valgrind")
+    endif()
     foreach(topology IN LISTS topologies)
       warpmem_add_run(${target} "${folder}/${stem}" "${topology}")
       # One machine is enough to find a wild read, and valgrind takes its time.
-      set(labels "another topology")
+      set(label "unwatched")
     endforeach()
   endforeach()
 endfunction()
@@ -66,7 +75,7 @@ function(warpmem_add_run target name topology)
   endif()
   add_test(NAME "${name}" COMMAND ${WARPMEM_TEST_LAUNCHER} $<TARGET_FILE:${target}>)
   set_tests_properties("${name}" PROPERTIES ENVIRONMENT "${environment}" TIMEOUT 300)
-  if(labels)
-    set_tests_properties("${name}" PROPERTIES LABELS "no-valgrind")
+  if(label)
+    set_tests_properties("${name}" PROPERTIES LABELS "${label}")
   endif()
 endfunction()

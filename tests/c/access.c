@@ -3,6 +3,7 @@
  * apart by what the devices say of themselves; arrays, views, wrapped arrays, indexed arrays, raw pointers. Cases PA-03, AC-01,
  * MG-01, MG-02, OM-04 and MP-06.
  *
+ * valgrind: slow (machine after machine, and all of it rules; access_live.c and access_foreign.c ask there)
  * needs: simulator
  */
 #define _GNU_SOURCE
@@ -196,13 +197,10 @@ static void check_machine(const char *topology)
     CHECK_EQ_U64(SIMULATOR(warpsim_violation_count)(), 0);
 }
 
-/* Under valgrind the first is enough: the others go the same ways. */
-#define MACHINE(name, topology)               \
-    PROCESS_TEST(name)                        \
-    {                                         \
-        if (check_under("valgrind"))          \
-            SKIP("another machine is tried"); \
-        check_machine(topology);              \
+#define MACHINE(name, topology)  \
+    PROCESS_TEST(name)           \
+    {                            \
+        check_machine(topology); \
     }
 
 PROCESS_TEST(the_table_on_two_h200)

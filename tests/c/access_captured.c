@@ -3,6 +3,7 @@
  * was so when that began, by which its graph will run; others are told what is so now. Nobody's capture is disturbed. Cases PA-04
  * and AC-01.
  *
+ * valgrind: slow (rules over what a capture remembers; access_live.c asks there, the programs of captures capture)
  * needs: simulator
  */
 #define _GNU_SOURCE

@@ -646,11 +646,11 @@ PROCESS_TEST(in_a_capture_nothing_is_waited_for_or_trimmed)
 PROCESS_TEST(what_graphs_keep_is_given_back_when_memory_runs_out)
 {
     static const warp_memory_kind kinds[] = {WARP_MEMORY_CUDA_DEVICE, WARP_MEMORY_CUDA_MEMPOOL, WARP_MEMORY_CUDA_MANAGED};
-    const uint64_t large = (uint64_t)6 << 30;
+    const uint64_t large = (uint64_t)768 << 20;
     warp_graph_memory_info info = {.struct_size = sizeof info};
     warp_stream *stream;
     size_t k;
-    start_on("h200x2,memory=8GiB");
+    start_on("h200x2,memory=1GiB");
     stream = make_stream("cuda:0", 0);
     for (k = 0; k < 3; ++k) {
         warp_graph *graph;

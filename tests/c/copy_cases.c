@@ -198,7 +198,7 @@ static void recycled(int pools)
         rounds(&ways[way], each / 4, 1);
     }
     for (way = 0; way < WAYS; ++way)
-        for (seed = 1; seed <= 5; ++seed) {
+        for (seed = 1; seed <= (check_under("valgrind") ? 1 : 5); ++seed) {
             SIMULATOR(warpsim_schedule)((uint64_t)(100 * way + seed));
             rounds(&ways[way], each / 10, 0);
             SIMULATOR(warpsim_schedule)(0);
@@ -324,7 +324,7 @@ static void freed_under_copies(int count, int held, int strided)
 
 PROCESS_TEST(page_locked_memory_is_freed_under_copies)
 {
-    const int count = check_under("valgrind") ? 60 : check_under("sanitizer") ? 400 : 2500;
+    const int count = check_under("valgrind") ? 20 : check_under("sanitizer") ? 400 : 2500;
     int way, seed;
     CHECK_STATUS(warp_init(NULL, NULL), WARP_SUCCESS);
     SIMULATOR(warpsim_races)(1);

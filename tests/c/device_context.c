@@ -1,6 +1,7 @@
 /*
  * device_context.c: the caller's current context, which no call changes, whatever the driver answers.
  *
+ * valgrind: slow (a process for each call that fails; driver_failures.c has all of them fail in one)
  * needs: simulator
  */
 #define _GNU_SOURCE

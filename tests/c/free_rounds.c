@@ -12,7 +12,7 @@
 
 #include <warpmem.h>
 
-#define ROUNDS 1000
+#define ROUNDS (check_under("valgrind") ? 100 : 1000)
 #define SIZE (16 * KIB)
 
 static const warp_memory_kind kinds[] = {WARP_MEMORY_CUDA_MEMPOOL, WARP_MEMORY_CUDA_DEVICE, WARP_MEMORY_CUDA_MANAGED};

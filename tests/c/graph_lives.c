@@ -106,7 +106,7 @@ PROCESS_TEST(a_hundred_lives_leave_nothing)
     static const int order[] = {LAUNCH, RELEASE, FREE};
     int i;
     start_on("h200x2");
-    for (i = 0; i < 100; ++i)
+    for (i = 0; i < (check_under("valgrind") ? 10 : 100); ++i)
         live_through(order, 1);
 }
 

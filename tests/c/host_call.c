@@ -324,13 +324,17 @@ PROCESS_TEST(calls_beside_begins_are_made_once_or_not_taken)
     contested = make_stream("cuda:0", WARP_STREAM_NON_BLOCKING);
     REQUIRE(pthread_create(&thread, NULL, capture_now_and_then, NULL) == 0);
     for (i = 0; i < calls; ++i)
-        statuses[i] = try_call(contested, &counts[i]);
+        taken += (statuses[i] = try_call(contested, &counts[i])) == WARP_SUCCESS;
+    /* On a busy machine the other thread may have been in the middle of one capture all the time: what was not taken is tried again. */
+    for (i = 0; taken == 0 && i < 10000; ++i) {
+        usleep(100);
+        taken += (statuses[0] = try_call(contested, &counts[0])) == WARP_SUCCESS;
+    }
     __atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
     pthread_join(thread, NULL);
     wait_for(contested);
     for (i = 0; i < calls; ++i) {
         int ok = statuses[i] == WARP_SUCCESS;
-        taken += ok;
         CHECK(ok || statuses[i] == WARP_ERROR_ILLEGAL_IN_CAPTURE);
         CHECK_COUNT(counts[i], ok, ok);
         if (check_failure_count() != 0)

@@ -149,7 +149,7 @@ PROCESS_TEST(the_first_calls_of_a_child_may_come_from_many_threads)
     int i;
     start();
     alloc_all();
-    for (i = 0; i < 10; ++i)
+    for (i = 0; i < (check_under("valgrind") ? 2 : 10); ++i)
         in_child(child_with_threads, NULL, 60);
 }
 

@@ -2,6 +2,7 @@
  * managed_ops.c: managed memory is sent somewhere and advised on: where it goes and on which stream, what is refused before the
  * driver is asked, beside captures, on GPUs that lack something, with an older driver, and with every call of the driver failing.
  *
+ * valgrind: slow (a process for each of nearly thirty answers; managed.c and adaptor_hints.c send and advise there)
  * needs: simulator
  */
 #include "captures.h"

@@ -585,7 +585,7 @@ PROCESS_TEST(of_many_releases_one_counts)
     int round;
     start_on("h200x2");
     first = gpu(0);
-    for (round = 0; round < 50; ++round) {
+    for (round = 0; round < (check_under("valgrind") ? 10 : 50); ++round) {
         pthread_t users[3], releasers[3];
         int released = 0, i;
         shared = create(first);
@@ -615,7 +615,7 @@ PROCESS_TEST(a_wrapped_pool_is_its_owners_again_when_the_release_returns)
     (void)pool_in_use(first);
     for (i = 0; i < 2; ++i)
         REQUIRE(pthread_create(&others[i], NULL, allocate_from_the_device, &counts[i]) == 0);
-    for (round = 0; round < 50; ++round) {
+    for (round = 0; round < (check_under("valgrind") ? 10 : 50); ++round) {
         CUmemoryPool theirs = foreign_pool(0, 0);
         CHECK_STATUS(warp_mempool_wrap(first, theirs, &shared), WARP_SUCCESS);
         for (i = 0; i < 3; ++i)

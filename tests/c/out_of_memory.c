@@ -3,8 +3,8 @@
  * only then it fails, with what was asked, what there is and who has it. The next call works. Cases OM-01 and OM-05; what graphs
  * keep, and memory that runs out in a capture, are in capture_failures.c.
  */
-/* topology: h200x2,memory=8GiB,pinned_limit=512MiB */
-/* topology: mixed,memory=8GiB,pinned_limit=512MiB */
+/* topology: h200x2,memory=8GiB,pinned_limit=64MiB */
+/* topology: mixed,memory=8GiB,pinned_limit=64MiB */
 /* needs: simulator */
 #define _POSIX_C_SOURCE 200809L
 #include "blocks.h"
@@ -249,23 +249,23 @@ TEST(page_locked_memory_runs_out_by_itself)
 {
     void *ptr, *rest;
     uint64_t trims = calls("cuMemPoolTrimTo") + calls("cuDeviceGraphMemTrim");
-    CHECK_STATUS(try_alloc(cpu(), GIB, WARP_MEMORY_PINNED, NULL, &ptr), WARP_ERROR_OUT_OF_MEMORY);
+    CHECK_STATUS(try_alloc(cpu(), 128 * MIB, WARP_MEMORY_PINNED, NULL, &ptr), WARP_ERROR_OUT_OF_MEMORY);
     CHECK_EQ_PTR(ptr, NULL);
     CHECK_STR_CONTAINS(warp_error_get_message(), "page-locked host memory");
     CHECK_STR_CONTAINS(warp_error_get_message(), "not GPU memory");
-    CHECK_STR_CONTAINS(warp_error_get_message(), "1073741824");
+    CHECK_STR_CONTAINS(warp_error_get_message(), "134217728");
     CHECK_STR_CONTAINS(warp_error_get_message(), "WARP_MEMORY_HOST");
     CHECK_EQ_U64(calls("cuMemPoolTrimTo") + calls("cuDeviceGraphMemTrim"), trims);
-    CHECK_STATUS(try_alloc(cpu(), GIB, WARP_MEMORY_HOST, NULL, &ptr), WARP_SUCCESS);
+    CHECK_STATUS(try_alloc(cpu(), 128 * MIB, WARP_MEMORY_HOST, NULL, &ptr), WARP_SUCCESS);
     CHECK_EQ_I64(pointer_info(ptr).kind, WARP_MEMORY_HOST);
     CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
     CHECK_STATUS(try_alloc(gpu(0), GIB, WARP_MEMORY_UNKNOWN, NULL, &ptr), WARP_SUCCESS);
     CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
-    rest = block_of(cpu(), 400 * MIB, WARP_MEMORY_PINNED);
-    CHECK_STATUS(try_alloc(cpu(), 200 * MIB, WARP_MEMORY_PINNED, NULL, &ptr), WARP_ERROR_OUT_OF_MEMORY);
-    CHECK_STR_CONTAINS(warp_error_get_message(), "419430400 are pinned");
+    rest = block_of(cpu(), 50 * MIB, WARP_MEMORY_PINNED);
+    CHECK_STATUS(try_alloc(cpu(), 25 * MIB, WARP_MEMORY_PINNED, NULL, &ptr), WARP_ERROR_OUT_OF_MEMORY);
+    CHECK_STR_CONTAINS(warp_error_get_message(), "52428800 are pinned");
     CHECK_STATUS(warp_free(rest), WARP_SUCCESS);
-    CHECK_STATUS(try_alloc(cpu(), 200 * MIB, WARP_MEMORY_PINNED, NULL, &ptr), WARP_SUCCESS);
+    CHECK_STATUS(try_alloc(cpu(), 25 * MIB, WARP_MEMORY_PINNED, NULL, &ptr), WARP_SUCCESS);
     CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
     CHECK_NOTHING_LEFT();
 }
@@ -280,12 +280,12 @@ TEST(parked_page_locked_memory_is_waited_for_under_whatever_context_it_lies)
         struct delayed delayed;
         void *parked, *ptr = NULL;
         SIMULATOR(cuCtxSetCurrent)(context_of(gpu(g)));
-        parked = block_of(cpu(), 400 * MIB, WARP_MEMORY_PINNED);
+        parked = block_of(cpu(), 50 * MIB, WARP_MEMORY_PINNED);
         busy_for(&delayed, stream, 100);
         CHECK_STATUS(warp_pointer_record_stream(parked, stream), WARP_SUCCESS);
         CHECK_STATUS(warp_free(parked), WARP_SUCCESS);
         SIMULATOR(cuCtxSetCurrent)(context_of(gpu(!g)));
-        CHECK_STATUS(try_alloc(cpu(), 400 * MIB, WARP_MEMORY_PINNED, NULL, &ptr), WARP_SUCCESS);
+        CHECK_STATUS(try_alloc(cpu(), 50 * MIB, WARP_MEMORY_PINNED, NULL, &ptr), WARP_SUCCESS);
         SIMULATOR(cuCtxSetCurrent)(before);
         pthread_join(delayed.thread, NULL);
         CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);

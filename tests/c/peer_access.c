@@ -2,6 +2,7 @@
  * peer_access.c: whether kernels of one GPU may touch plain memory of another: what is answered, set, refused and put back, with
  * other libraries that set it too. Cases PA-01 to PA-04, PA-06 and MP-06, as far as they are about this.
  *
+ * valgrind: slow (thirty processes for answers in numbers; mempool_access.c and access_live.c give and take access there)
  * needs: simulator
  */
 #include "peers.h"

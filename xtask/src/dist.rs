@@ -69,10 +69,18 @@ pub fn install_library(folder: &Path) -> Result<(), String> {
     Run::new("strip").arg("--strip-unneeded").arg(&library).keep().map(drop)
 }
 
+/// The programs that are released.
+const PROGRAMS: [&str; 2] = ["warpmem-info", "warpmem-replay"];
+
 /// Builds the programs, which have the library in themselves, and puts them into a folder, stripped.
 pub fn install_programs(folder: &Path) -> Result<(), String> {
-    for name in ["warpmem-info", "warpmem-replay"] {
-        Run::cargo(["build", "--release", "--locked", "--package", name, "--bin", name]).keep()?;
+    // By one cargo, which links both at once.
+    let mut build = Run::cargo(["build", "--release", "--locked"]);
+    for name in PROGRAMS {
+        build = build.args(["--package", name, "--bin", name]);
+    }
+    build.keep()?;
+    for name in PROGRAMS {
         let program = copy_into(&release_folder().join(name), folder)?;
         Run::new("strip").arg("--strip-unneeded").arg(&program).keep()?;
     }

@@ -5,6 +5,7 @@ use crate::programs::{self, Program};
 use crate::shell::{Run, copy_as, copy_tree, make_folder, read_file, remove_folder, root, write_file};
 use crate::tools::cuda_headers;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const LIMIT_BYTES: u64 = 60_000_000;
 const RUN: &str = include_str!("kit-run.sh");
@@ -18,11 +19,9 @@ pub fn command() -> Result<(), String> {
     install_programs(&kit)?;
     copy_tree(&root().join("include"), &kit.join("include"))?;
     make_folder(&kit.join("bin"))?;
-    for folder in ["examples-c", "examples-cpp", "tests/c", "tests/cpp", "tests/gpu"] {
-        for program in programs::in_folder(folder) {
-            add_program(&program, &kit)?;
-        }
-    }
+    let folders = ["examples-c", "examples-cpp", "tests/c", "tests/cpp", "tests/gpu"];
+    let programs: Vec<Program> = folders.into_iter().flat_map(programs::in_folder).collect();
+    each_at_once(&programs, |program| add_program(program, &kit))?;
     for program in programs::in_folder("benches") {
         let binary = kit.join("bench").join(&program.stem);
         make_folder(&kit.join("bench"))?;
@@ -50,6 +49,23 @@ pub fn command() -> Result<(), String> {
         return Err(format!("the kit has {size} bytes, more than the {LIMIT_BYTES} that it may have"));
     }
     Ok(())
+}
+
+/// Does something for each, as many at a time as there are cores; answers the first failure.
+fn each_at_once<T: Sync>(all: &[T], work: impl Fn(&T) -> Result<(), String> + Sync) -> Result<(), String> {
+    let next = AtomicUsize::new(0);
+    let until_none_is_left = || {
+        while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+            work(one)?;
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let count = std::thread::available_parallelism().map_or(1, usize::from);
+        let workers: Vec<_> = (0..count).map(|_| scope.spawn(until_none_is_left)).collect();
+        let ended = workers.into_iter().map(|worker| worker.join().expect("a worker does not panic"));
+        ended.collect::<Vec<_>>().into_iter().collect()
+    })
 }
 
 fn add_program(program: &Program, kit: &Path) -> Result<(), String> {

@@ -60,8 +60,12 @@ const STEPS: &[Step] = &[
     Step { name: "dist", about: "outside projects that use the release archive", run: consumers::archive },
     Step { name: "demo", about: "the tour runs on what is here", run: demo },
     Step { name: "kit", about: "what goes to GPU machines, benchmarks too, builds and is small", run: kit },
-    Step { name: "valgrind", about: "the C and C++ tests once more, under valgrind", run: native::valgrind },
-    Step { name: "sanitize", about: "the same with the compiler's sanitizers", run: native::sanitize },
+    Step { name: "valgrind", about: "C and C++ tests once more, under valgrind", run: native::valgrind },
+    Step {
+        name: "sanitize",
+        about: "the same and more with the compiler's sanitizers",
+        run: native::sanitize,
+    },
     Step { name: "abidiff", about: "the binary interface against that of the last release", run: abidiff },
 ];
 

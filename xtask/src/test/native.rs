@@ -145,8 +145,9 @@ fn run_ctest(
         .args(["--verbose", "--no-tests=error", "--parallel", &jobs])
         .limit(1500);
     if let Some(watcher) = watcher {
+        let spared = if watcher == "valgrind" { "unwatched|slow-valgrind" } else { "unwatched" };
         run = run
-            .args(["--label-exclude", "no-valgrind"])
+            .args(["--label-exclude", spared])
             .env("WARPMEM_TEST_UNDER", watcher)
             // A size that no machine has is an error to be reported, as malloc does, and no reason to abort.
             .env("ASAN_OPTIONS", "allocator_may_return_null=1");
