@@ -3,7 +3,7 @@
  * memory, with the source read whole first. After each copy the whole allocation that it wrote is compared, so that bytes which
  * must not change are looked at as well.
  *
- *     model_run(first_seed, seeds, copies_of_each, large_ones_of_each);
+ *     model_run(first_seed, seeds, copies_of_each, large_ones, every_how_many_seeds);
  *
  * A seed says which memory there is, who may touch what, and each copy by its number alone. What fails is printed with seed and
  * number, and WARPMEM_COPY_CASE=seed:number makes that copy again, WARPMEM_COPY_CASE=seed:from-until those that were not waited
@@ -294,9 +294,9 @@ static CHECK_MAYBE_UNUSED uint64_t model_number_of(const char *name, uint64_t ot
     return text != NULL && text[0] != '\0' ? strtoull(text, NULL, 0) : otherwise;
 }
 
-/* Makes the copies of seeds, each with this many and some large ones, unless the environment names one. Half of the seeds run on a simulated driver that
- * does work late and in any order that is legal. */
-static CHECK_MAYBE_UNUSED void model_run(uint64_t first, uint64_t seeds, uint64_t copies, uint64_t large)
+/* Makes the copies of seeds, each with this many, and each seed that large_every divides with large ones too, unless the
+ * environment names one. Half of the seeds run on a simulated driver that does work late and in any order that is legal. */
+static CHECK_MAYBE_UNUSED void model_run(uint64_t first, uint64_t seeds, uint64_t copies, uint64_t large, uint64_t large_every)
 {
     const char *only = getenv("WARPMEM_COPY_CASE");
     const char *colon = only != NULL ? strchr(only, ':') : NULL;
@@ -315,9 +315,9 @@ static CHECK_MAYBE_UNUSED void model_run(uint64_t first, uint64_t seeds, uint64_
         if (simulator_is_here())
             SIMULATOR(warpsim_schedule)(0);
         model_begin(seed);
-        if (large > 0)
+        if (large > 0 && seed % large_every == 0)
             model_add_large();
-        for (number = from; number <= until; ++number) {
+        for (number = from; number <= until && (number <= copies || seed % large_every == 0); ++number) {
             model_case(seed, number, number > copies);
             if (check_failure_count() > 0 && model_is_lost())
                 return;

@@ -141,7 +141,7 @@ static void fail_once(struct scene *scene, const char *entry, uint64_t nth, uint
 
 static void every_call_fails(uint64_t schedule)
 {
-    const int watched = check_under("valgrind");
+    const int watched = check_under("valgrind") || check_under("sanitizer");
     struct scene scene;
     uint64_t before[ENTRIES], counts[ENTRIES], nth, runs = 0, streams, events;
     size_t e, c;
@@ -161,7 +161,7 @@ static void every_call_fails(uint64_t schedule)
     streams = SIMULATOR(warpsim_live_count)("stream");
     events = SIMULATOR(warpsim_live_count)("event");
     for (e = 0; e < ENTRIES; ++e) {
-        uint64_t most = counts[e] + 2, step = 1 + most / 8;
+        uint64_t most = counts[e] + 2, step = 1 + most / 4;
         if (watched)
             most = 1;
         for (nth = 1; nth <= most; nth += nth < 4 ? 1 : step)

@@ -41,7 +41,7 @@ TEST(random_copies_are_what_a_slow_copy_makes)
 {
     const uint64_t seeds = model_number_of("WARPMEM_COPY_SEEDS", is_small() ? 4 : 60);
     start();
-    model_run(1000, seeds, 400, 4);
+    model_run(1000, seeds, 400, 4, 1);
     printf("\n    %" PRIu64 " copies of %" PRIu64 " items, %" PRIu64 " of them large, %" PRIu64 " denied", model.made, model.items, model.large,
            model.denied);
 }
