@@ -153,13 +153,13 @@ impl Record {
         true
     }
 
-    /// Counts one of the second sort, and has the thread keep its bytes to itself. False when it has kept enough before, and nothing
-    /// is counted.
+    /// Counts one of the second sort, and has the thread keep its bytes to itself: a single one of any size, so that who takes and gives
+    /// large ones in turn writes nothing shared. False when it has kept enough before, and nothing is counted.
     #[inline(always)]
     pub fn count_to_float(&self, key: u32, bytes: u64) -> bool {
         let count = &self.counts[key as usize % COUNTS];
         let float = count.float.load(Ordering::Relaxed);
-        if count.key.load(Ordering::Relaxed) != key + 1 || float > FLOAT {
+        if count.key.load(Ordering::Relaxed) != key + 1 || float != 0 && float + bytes > FLOAT {
             return false;
         }
         count.second.store(count.second.load(Ordering::Relaxed) + 1, Ordering::Release);

@@ -4,6 +4,7 @@
  * set the moment before.
  *
  * needs: simulator
+ * valgrind: slow (a process for each of forty promises; the other programs of the cache go the same ways there)
  */
 #define _GNU_SOURCE
 #include "allocators.h"

@@ -142,7 +142,7 @@ static void sweep(warp_memory_kind kind)
         clear_up();
         count = calls(entries[e]) - before;
         /* Many calls are of the same places. */
-        step = 1 + count / (check_under("valgrind") ? 2 : 16);
+        step = 1 + count / (check_under("valgrind") || check_under("sanitizer") ? 2 : 6);
         for (nth = 1; nth <= count; nth += step)
             for (c = step > 1 ? CODES - 1 : 0; c < CODES; ++c) {
                 int failures = check_failure_count();

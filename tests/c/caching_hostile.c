@@ -4,6 +4,7 @@
  * remembers when everything around it changes.
  *
  * needs: simulator
+ * valgrind: slow (walks by the hundred; caching_failures.c and caching_threads.c go the same ways there)
  */
 #define _GNU_SOURCE
 #include "access.h"
@@ -157,7 +158,7 @@ PROCESS_TEST(blocks_of_every_sort_survive_their_device)
     int way;
     start_on("h200x2");
     for (k = 0; k < 3; ++k)
-        for (way = 0; way < 16; way += check_under("valgrind") ? 5 : 1) {
+        for (way = 0; way < 16; way += check_under("sanitizer") ? 5 : 1) {
             lose_all_sorts(cache_over(builtin(kinds[k]), 0, 0), way, NULL);
             if (check_failure_count() != 0) {
                 printf("\n    (kind %s, way %d)", kind_names[kinds[k]], way);
@@ -307,7 +308,7 @@ PROCESS_TEST(stacks_are_released_in_any_order)
     static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     int sorts, order, i;
     start_on("h200x2");
-    for (sorts = 0; sorts < 6 * 6 * 6; sorts += check_under("valgrind") ? 61 : 1) {
+    for (sorts = 0; sorts < 6 * 6 * 6; sorts += check_under("sanitizer") ? 61 : 5) {
         int sort[3] = {sorts % 6, sorts / 6 % 6, sorts / 36};
         if (sort[0] != 0 && sort[1] != 0 && sort[2] != 0)
             continue;
@@ -491,7 +492,7 @@ static void mix_streams(warp_memory_kind kind, uint64_t seed, uint64_t keep)
     CUstream natives[2];
     void *blocks[HELD] = {NULL};
     uint64_t sizes[HELD] = {0}, random = seed;
-    int homes[HELD] = {0}, i, rounds = check_under("valgrind") ? 150 : 1500;
+    int homes[HELD] = {0}, i, rounds = check_under("sanitizer") ? 150 : 600;
     for (i = 0; i < 2; ++i) {
         native_owners[i] = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
         natives[i] = (CUstream)(uintptr_t)native_stream(native_owners[i]);
@@ -565,7 +566,7 @@ static void mix_streams(warp_memory_kind kind, uint64_t seed, uint64_t keep)
 PROCESS_TEST(streams_of_every_sort_at_any_pace)
 {
     static const warp_memory_kind kinds[] = {WARP_MEMORY_CUDA_DEVICE, WARP_MEMORY_CUDA_MEMPOOL, WARP_MEMORY_CUDA_MANAGED};
-    uint64_t seed, seeds = check_under("valgrind") ? 3 : 24;
+    uint64_t seed, seeds = check_under("sanitizer") ? 3 : 8;
     setenv("WARPSIM_LOG", "0", 1);
     start_on("h200x2");
     SIMULATOR(warpsim_races)(1);
@@ -612,7 +613,7 @@ static void compare(int line)
 static void change_and_compare(uint64_t seed)
 {
     uint64_t random = seed;
-    int step, steps = check_under("valgrind") ? 200 : 3000, depth = 0, i;
+    int step, steps = check_under("sanitizer") ? 200 : 1500, depth = 0, i;
     warp_scope *scopes[16];
     warp_stream *streams[4] = {NULL};
     warp_allocator *caches[3] = {NULL};
@@ -696,7 +697,7 @@ static void change_and_compare(uint64_t seed)
 
 PROCESS_TEST(a_plain_request_is_served_as_one_that_is_never_remembered)
 {
-    uint64_t seed, seeds = check_under("valgrind") ? 2 : 20;
+    uint64_t seed, seeds = check_under("sanitizer") ? 2 : 8;
     setenv("WARPSIM_LOG", "0", 1);
     start_on("h200x2");
     for (seed = 0; seed < seeds && check_failure_count() == 0; ++seed)

@@ -163,7 +163,7 @@ class Caching(unittest.TestCase):
 
         def work(number):
             for turn in range(200):
-                size = 64 << (turn + number) % 12
+                size = 64 << (turn + number) % 8
                 ptr = block(self.cpu, size, cache)
                 ctypes.memset(ptr, number, size)
                 if ctypes.string_at(ptr, size) != bytes([number]) * size:
