@@ -21,6 +21,8 @@ use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
+const _: () = assert!(size_of::<Option<Seen>>() == 32);
+
 /// What a caller named, as it came: handles, 0 for what is current.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Asked {
@@ -29,8 +31,9 @@ pub struct Asked {
     pub allocator: Handle,
 }
 
-/// Who served such a request, at a moment.
+/// Who served such a request, at a moment. In whole cache lines: one that lies across two is read late after it was written.
 #[derive(Clone, Copy)]
+#[repr(align(64))]
 struct Served {
     asked: Asked,
     moment: Moment,
@@ -42,8 +45,9 @@ struct Served {
     ask: bool,
 }
 
-/// A block that this thread allocated, and the thread's front of its lane.
+/// A block that this thread allocated, and the thread's front of its lane. In one cache line, as `Served`.
 #[derive(Clone, Copy)]
+#[repr(align(32))]
 struct Seen {
     base: u64,
     block: &'static Block,
