@@ -55,8 +55,9 @@ impl Life {
     }
 }
 
-/// Two cache lines: what threads need to take and give it, and what a heap needs.
-#[repr(C, align(64))]
+/// Two cache lines: what threads need to take and give it, and what a heap needs. Processors fetch lines by twos, so that those of
+/// one block begin such a pair: the neighbour may be another thread's.
+#[repr(C, align(128))]
 pub struct Block {
     base: AtomicU64,
     size: AtomicU64,
