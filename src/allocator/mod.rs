@@ -328,6 +328,7 @@ pub fn release(handle: Handle) -> Result<()> {
         // Of several who see the last go only one does.
         drop(ALLOCATORS.close(handle)?);
         moment::passed();
+        allocator.source.closed();
     }
     Ok(())
 }
@@ -376,9 +377,10 @@ pub fn dismantle() -> Vec<Hold<Allocator>> {
     ALLOCATORS.close_all_but(|allocator| allocator.is_for_good)
 }
 
-/// Says of allocators that are closed what is still alive of them.
-pub fn tell_of_the_living(holds: &[Hold<Allocator>], live: impl Fn(u32, &Allocator) -> (u64, u64)) {
+/// Has allocators that are closed give back what they keep, and says what is still alive of them.
+pub fn let_go(holds: &[Hold<Allocator>], live: impl Fn(u32, &Allocator) -> (u64, u64)) {
     for allocator in holds {
+        allocator.source.closed();
         let (blocks, bytes) = live(allocator.index(), allocator);
         if blocks != 0 {
             log!(

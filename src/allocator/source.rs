@@ -172,8 +172,11 @@ pub trait Source: Send + Sync {
     }
 
     /// Its handle is about to become stale. What of its memory is not known to the ledger as a block of its own has to be from now
-    /// on, and nothing more is kept.
+    /// on. Locks may be held: no callback is called.
     fn closing(&self) {}
+
+    /// Its handle is stale, and no lock is held: what it keeps for later goes back to where it came from.
+    fn closed(&self) {}
 
     /// How many allocators one request may meet, itself included.
     fn stacked(&self) -> Stacked {

@@ -1,6 +1,6 @@
 //! The sizes that blocks have. Up to 8 KiB they are the multiples of 512 bytes, from there 16 to each doubling: a block is on average
-//! 3 percent larger than what it was asked for, and never more than 6. Replayed random traces reserve as much with 16 steps as with
-//! 32, and with 8 they find half of the difference again as waste (`the_waste_of_a_random_trace` in the tests of this room).
+//! 3 percent larger than what it was asked for, and never more than 6. Over random traces of log-uniform sizes 8, 16 and 32 steps
+//! reserve the same but for what one trace differs from the next, so the waste in a block decides, and the number of lists.
 #![forbid(unsafe_code)]
 
 /// Blocks are multiples of it, and begin at its multiples.

@@ -154,7 +154,7 @@ pub extern "C" fn warp_shutdown() -> warp_status {
             drop(arrays);
             alloc::deliver_all();
             host_call::dismantle();
-            allocator::tell_of_the_living(&allocators, alloc::live_of_slot);
+            allocator::let_go(&allocators, alloc::live_of_slot);
             drop(allocators);
         }
         outcome

@@ -1108,6 +1108,41 @@ PROCESS_TEST(after_a_shutdown_the_next_life_caches_anew)
     CHECK_NOTHING_LEFT();
 }
 
+static warp_status began;
+
+static void begin_again(struct recorder *r, const warp_alloc_request *request)
+{
+    (void)request;
+    r->on_deallocate = NULL;
+    began = warp_init(NULL, NULL);
+}
+
+/* At the last shutdown what was kept goes back with no lock held: the callback may begin the library anew. */
+PROCESS_TEST(what_is_kept_goes_back_at_the_shutdown_with_no_lock_held)
+{
+    static struct recorder r;
+    warp_allocator *cache;
+    void *kept;
+    alarm(60); /* what waits for itself does so for ever */
+    start_on("h200x2");
+    created(&r, WARP_MEMORY_CUDA_DEVICE);
+    cache = cache_over(r.handle, 0, 0);
+    kept = block_by(gpu(0), cache, 1000, NULL);
+    freed(block_by(gpu(0), cache, 5 * MIB, NULL));
+    CHECK_EQ_U64(r.allocates, 2);
+    began = -1;
+    r.on_deallocate = begin_again;
+    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+    CHECK_STATUS(began, WARP_SUCCESS);
+    CHECK_EQ_U64(r.deallocates, 1);
+    CHECK_EQ_U64(r.destroys, 0);
+    freed(kept);
+    CHECK_EQ_U64(r.deallocates, 2);
+    CHECK_EQ_U64(r.destroys, 1);
+    CHECK_EQ_U64(r.wrong, 0);
+    CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
+}
+
 /* ---- what it stands on ---------------------------------------------------------------------------------------------- */
 
 static void use_and_check(warp_allocator *cache, warp_device *device)

@@ -7,6 +7,7 @@ use crate::allocator;
 use crate::cache::{self, Block, Lane, Life, State};
 use crate::error::Result;
 use crate::ledger::Record;
+use crate::log::log;
 use crate::stream;
 use crate::thread;
 use std::sync::atomic::Ordering;
@@ -97,7 +98,15 @@ pub fn tell(address: u64) {
         && let Some(from) = allocator::hold_by_slot(slot)
         && of(&from).is_some()
     {
-        let _ = tell_block(block, life, &record);
+        // Then what was to be said of the block is not said.
+        if let Err(error) = tell_block(block, life, &record) {
+            log!(
+                Error,
+                "the ledger does not know the {} bytes at {:#x}: {error}",
+                record.size(),
+                record.base()
+            );
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 /// As many bytes as each thread has at hand of a lane, and one block more.
-const MOST_AT_HAND: u64 = 1 << 26;
+const BYTES_AT_HAND: u64 = 64 << 20;
 
 /// The lanes of a cache by device and stream; without a stream for memory of the CPU.
 #[derive(Default)]
@@ -81,9 +81,9 @@ impl Caching {
             stream: stream.map(Entered::hold),
             allocator: slot - 1,
             most_at_hand: if self.settings.keep == 0 {
-                MOST_AT_HAND
+                BYTES_AT_HAND
             } else {
-                self.settings.keep.min(MOST_AT_HAND)
+                self.settings.keep.min(BYTES_AT_HAND)
             },
             totals: self.totals,
         };

@@ -174,7 +174,11 @@ impl Caching {
                 })?;
             }
         }
-        fail!(OutOfMemory, "other threads were always faster to take what was got for {} bytes", request.size)
+        fail!(
+            OutOfMemory,
+            "other threads were always faster to take what was got for {} bytes; ask again, or free some of what is out",
+            request.size
+        )
     }
 
     /// An error when a lane that was found for a request is another one by now: its device was lost meanwhile. Under its lock.
@@ -240,7 +244,7 @@ impl Caching {
                 self.reserved.fetch_sub(size, Ordering::Relaxed);
                 fail!(
                     AllocatorFailed,
-                    "{} gave {address:#x} for {size} bytes, of which a cache has some already",
+                    "{} gave {address:#x} for {size} bytes, of which a cache has some already; it does not have them back: let an allocator hand out what nobody has, from warp_allocator_allocate",
                     self.upstream.title()
                 )
             }
@@ -357,10 +361,7 @@ static EVER_LOST: AtomicBool = AtomicBool::new(false);
 fn drop_dead(base: u64, size: u64) {
     let mut dead = Vec::new();
     LEDGER.for_each(|record| {
-        if record.base() < base + size
-            && base < record.base() + record.size()
-            && super::owner_of(&record).is_some_and(Device::is_lost)
-        {
+        if record.base() < base + size && base < record.base() + record.size() && custom::is_dead(&record) {
             dead.push(record);
         }
     });
@@ -557,7 +558,12 @@ impl Source for Caching {
         if let Err(error) = self.tell_all() {
             log!(Error, "blocks of a caching allocator that is released: {error}");
         }
-        self.give_back_whole(None, u64::MAX, false);
+    }
+
+    fn closed(&self) {
+        if self.require_own_process().is_ok() {
+            self.give_back_whole(None, u64::MAX, false);
+        }
     }
 
     fn as_any(&self) -> &dyn Any {
