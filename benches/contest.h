@@ -236,6 +236,13 @@ static void *our_pinned_allocate(size_t size, void *stream)
 
 static warp_allocator *cache, *outside_cache, *pinned_cache;
 
+/* Threads share the options of a stream that they share: they write there only what is not there yet. */
+static void name_allocator(warp_alloc_options *options, warp_allocator *allocator)
+{
+    if (options->allocator != allocator)
+        options->allocator = allocator;
+}
+
 static int pinned_cache_begin(void)
 {
     return warp_allocator_get_caching(WARP_MEMORY_PINNED, &pinned_cache) != WARP_SUCCESS;
@@ -246,7 +253,7 @@ static void *pinned_cache_allocate(size_t size, void *stream)
     static warp_alloc_options options = {.struct_size = sizeof options};
     void *ptr = NULL;
     (void)stream;
-    options.allocator = pinned_cache;
+    name_allocator(&options, pinned_cache);
     return warp_alloc_with(host, size, &options, &ptr) == WARP_SUCCESS ? ptr : NULL;
 }
 
@@ -268,7 +275,7 @@ static void *cache_allocate(size_t size, void *stream)
 {
     void *ptr = NULL;
     warp_alloc_options *options = &((lane *)stream)->options;
-    options->allocator = cache;
+    name_allocator(options, cache);
     return warp_alloc_with(gpu, size, options, &ptr) == WARP_SUCCESS ? ptr : NULL;
 }
 
@@ -279,7 +286,7 @@ static void *outside_allocate(size_t size, void *stream)
 {
     void *ptr = NULL;
     warp_alloc_options *options = &((lane *)stream)->options;
-    options->allocator = outside_cache;
+    name_allocator(options, outside_cache);
     return warp_alloc_with(gpu, size, options, &ptr) == WARP_SUCCESS ? ptr : NULL;
 }
 
@@ -305,21 +312,21 @@ static void cache_reset(void)
 }
 
 static const contestant AT_HOME[] = {
-    {.library = "driver", .allocate = raw_allocate, .release = raw_release, .reserved = pool_reserved, .peak_reserved = pool_peak,
+    {.name = "driver", .allocate = raw_allocate, .release = raw_release, .reserved = pool_reserved, .peak_reserved = pool_peak,
      .reset = pool_reset},
-    {.library = "driver, plain", .flags = CONTESTANT_SYNCHRONOUS, .allocate = plain_allocate, .release = plain_release},
-    {.library = "warpmem", .open_stream = lane_open, .close_stream = lane_close, .wait = lane_wait, .allocate = pool_allocate,
+    {.name = "driver, plain", .flags = CONTESTANT_SYNCHRONOUS, .allocate = plain_allocate, .release = plain_release},
+    {.name = "warpmem", .open_stream = lane_open, .close_stream = lane_close, .wait = lane_wait, .allocate = pool_allocate,
      .release = our_release, .reserved = pool_reserved, .peak_reserved = pool_peak, .reset = pool_reset},
-    {.library = "warpmem cache", .begin = cache_begin, .end = cache_end, .open_stream = lane_open, .close_stream = lane_close,
+    {.name = "warpmem cache", .begin = cache_begin, .end = cache_end, .open_stream = lane_open, .close_stream = lane_close,
      .wait = lane_wait, .allocate = cache_allocate, .release = our_release, .reserved = cache_reserved, .peak_reserved = cache_peak,
      .reset = cache_reset},
-    {.library = "warpmem, outside stream", .flags = CONTESTANT_VARIANT, .open_stream = lane_wrap, .close_stream = lane_close,
+    {.name = "warpmem, outside stream", .flags = CONTESTANT_VARIANT, .open_stream = lane_wrap, .close_stream = lane_close,
      .wait = lane_wait, .allocate = pool_allocate, .release = our_release},
-    {.library = "warpmem cache, outside stream", .flags = CONTESTANT_VARIANT, .begin = outside_begin, .open_stream = lane_wrap,
+    {.name = "warpmem cache, outside stream", .flags = CONTESTANT_VARIANT, .begin = outside_begin, .open_stream = lane_wrap,
      .close_stream = lane_close, .wait = lane_wait, .allocate = outside_allocate, .release = our_release},
-    {.library = "driver", .flags = CONTESTANT_PINNED, .allocate = pinned_allocate, .release = pinned_release},
-    {.library = "warpmem", .flags = CONTESTANT_PINNED, .allocate = our_pinned_allocate, .release = our_release},
-    {.library = "warpmem cache", .flags = CONTESTANT_PINNED, .begin = pinned_cache_begin, .allocate = pinned_cache_allocate,
+    {.name = "driver", .flags = CONTESTANT_PINNED, .allocate = pinned_allocate, .release = pinned_release},
+    {.name = "warpmem", .flags = CONTESTANT_PINNED, .allocate = our_pinned_allocate, .release = our_release},
+    {.name = "warpmem cache", .flags = CONTESTANT_PINNED, .begin = pinned_cache_begin, .allocate = pinned_cache_allocate,
      .release = our_release},
 };
 
@@ -337,10 +344,10 @@ static int field_count;
 static void enter(const contestant *who, uint32_t with, uint32_t allowed)
 {
     int fits = (who->flags & with) == with && (who->flags & ~(with | allowed)) == 0;
-    if (!is_asked(who->library) || !fits || field_count == MOST_CONTESTANTS)
+    if (!is_asked(who->name) || !fits || field_count == MOST_CONTESTANTS)
         return;
     if (who->begin != NULL && who->begin() != 0) {
-        report_absent(who->library, "it could not be started");
+        report_absent(who->name, "it could not be started");
         return;
     }
     entrant *made = &field[field_count++];
@@ -434,7 +441,7 @@ MAYBE_UNUSED static void end_contest(void)
 /* Ends a contestant's part, and not that of the others. */
 MAYBE_UNUSED static void put_out(entrant *who, const char *bench)
 {
-    fprintf(stderr, "left out: %s in %s: it was refused memory\n", who->is->library, bench);
+    fprintf(stderr, "left out: %s in %s: it was refused memory\n", who->is->name, bench);
     who->is_out = 1;
 }
 
@@ -489,7 +496,7 @@ MAYBE_UNUSED static void contest(const char *bench, const char *what, const char
         }
     for (int i = 0; i < field_count; i++)
         if (times[i] != 0)
-            report(bench, field[i].is->library, what, unit, values + i * asked.rounds, asked.rounds);
+            report(bench, field[i].is->name, what, unit, values + i * asked.rounds, asked.rounds);
     free(values);
 }
 

@@ -23,7 +23,7 @@
 
 typedef struct contestant {
     /* The name in the results. */
-    const char *library;
+    const char *name;
     uint32_t flags;
     /* Makes it ready; 0 for success. May be called again after `end`. */
     int (*begin)(void);

@@ -135,7 +135,7 @@ int main(int count, char **words)
             }
         for (int i = 0; i < field_count; i++)
             if (!field[i].is_out && field[i].is->peak_reserved != NULL && field[i].is->reset != NULL)
-                report("fragmentation", field[i].is->library, KINDS[k].name, "times", values + i * asked.rounds, made);
+                report("fragmentation", field[i].is->name, KINDS[k].name, "times", values + i * asked.rounds, made);
     }
     free(values);
     end_contest();

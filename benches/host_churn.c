@@ -85,16 +85,16 @@ static void *host_cache_allocate(size_t size, void *stream)
     static warp_alloc_options options = {.struct_size = sizeof options};
     void *ptr = NULL;
     (void)stream;
-    options.allocator = host_cache;
+    name_allocator(&options, host_cache);
     return warp_alloc_with(host, size, &options, &ptr) == WARP_SUCCESS ? ptr : NULL;
 }
 
 static const contestant CONTESTANTS[] = {
-    {.library = "malloc", .allocate = malloc_allocate, .release = malloc_release},
-    {.library = "malloc, aligned", .allocate = aligned_allocate, .release = malloc_release},
-    {.library = "mimalloc", .begin = mimalloc_begin, .allocate = mimalloc_allocate, .release = mimalloc_release},
-    {.library = "warpmem", .allocate = host_allocate, .release = our_release},
-    {.library = "warpmem cache", .begin = host_cache_begin, .allocate = host_cache_allocate, .release = our_release},
+    {.name = "malloc", .allocate = malloc_allocate, .release = malloc_release},
+    {.name = "malloc, aligned", .allocate = aligned_allocate, .release = malloc_release},
+    {.name = "mimalloc", .begin = mimalloc_begin, .allocate = mimalloc_allocate, .release = mimalloc_release},
+    {.name = "warpmem", .allocate = host_allocate, .release = our_release},
+    {.name = "warpmem cache", .begin = host_cache_begin, .allocate = host_cache_allocate, .release = our_release},
 };
 
 static double turn(const entrant *who, size_t times, const void *with)

@@ -26,8 +26,8 @@ static double turn(const entrant *who, size_t times, const void *with)
 static double default_turn(const entrant *who, size_t times, const void *with)
 {
     size_t size = *(const size_t *)with;
-    int is_cache = strcmp(who->is->library, "warpmem cache") == 0;
-    if (!is_cache && strcmp(who->is->library, "warpmem") != 0)
+    int is_cache = strcmp(who->is->name, "warpmem cache") == 0;
+    if (!is_cache && strcmp(who->is->name, "warpmem") != 0)
         return -1;
     MUST(warp_allocator_set_caching_for_all((uint8_t)is_cache));
     double begin = now();

@@ -29,8 +29,8 @@ static warp_status give(void *user, void *ptr, const warp_alloc_request *request
     return WARP_SUCCESS;
 }
 
-static const contestant DRIVER = {.library = "driver"};
-static const contestant OURS = {.library = "warpmem"};
+static const contestant DRIVER = {.name = "driver"};
+static const contestant OURS = {.name = "warpmem"};
 
 static double ask_what(const entrant *who, size_t times, const void *with)
 {

@@ -49,9 +49,11 @@ static double replay(const entrant *who, const recording *log, void **blocks)
 
 static recording recorded(int index)
 {
-    char path[] = "/tmp/warpmem-trace-XXXXXX";
+    const char *folder = getenv("TMPDIR");
+    char path[4096];
     if (asked.file_count > 0)
         return read_recording(asked.files[index]);
+    snprintf(path, sizeof path, "%s/warpmem-trace-XXXXXX", folder != NULL ? folder : P_tmpdir);
     int file = mkstemp(path);
     if (file < 0 || close(file) != 0 || make_recording((uint64_t)index + 1, path) != 0) {
         fprintf(stderr, "%s cannot be written\n", path);
@@ -107,7 +109,7 @@ int main(int count, char **words)
     }
     for (int i = 0; i < field_count; i++) {
         const double *of = values + i * rounds * KINDS;
-        const char *library = field[i].is->library;
+        const char *library = field[i].is->name;
         if (field[i].is_out)
             continue;
         report("trace", library, "cold", "ns/operation", of + COLD * rounds, made);

@@ -403,7 +403,7 @@ fn enter(ledger: &Ledger, from: &Entered<Allocator>, record: &Record) -> Result<
 }
 
 /// Whether a block died with its context, also when nobody has noticed. Memory of a pool does not.
-pub fn is_dead(record: &Record) -> bool {
+fn is_dead(record: &Record) -> bool {
     Kind::of_record(record) != Kind::CudaMempool
         && super::owner_of(record).is_some_and(|owner| owner.require_present().is_err() && owner.is_lost())
 }

@@ -356,12 +356,16 @@ fn forget_lost() {
 /// Whether a cache ever had memory on a device that was lost.
 static EVER_LOST: AtomicBool = AtomicBool::new(false);
 
-/// Blocks of lost devices lie where a new chunk is: their records are dropped.
+/// Blocks of lost devices lie where a new chunk is: their records are dropped. Also those of pools, which live on as pools do, but
+/// whose chunk the cache has given back.
 #[cold]
 fn drop_dead(base: u64, size: u64) {
     let mut dead = Vec::new();
     LEDGER.for_each(|record| {
-        if record.base() < base + size && base < record.base() + record.size() && custom::is_dead(&record) {
+        if record.base() < base + size
+            && base < record.base() + record.size()
+            && super::owner_of(&record).is_some_and(Device::is_lost)
+        {
             dead.push(record);
         }
     });
