@@ -424,6 +424,20 @@ static void wait_for(const contestant *who, void *stream)
         GOOD(cu.stream_sync(stream));
 }
 
+/* A turn of pairs of an allocation and its free, of the size that it is given. */
+MAYBE_UNUSED static double pairs_turn(const entrant *who, size_t times, const void *size)
+{
+    size_t bytes = *(const size_t *)size;
+    double begin = now();
+    for (size_t i = 0; i < times; i++) {
+        void *ptr = who->is->allocate(bytes, who->stream);
+        if (ptr == NULL)
+            return -1;
+        who->is->release(ptr, bytes, who->stream);
+    }
+    return now() - begin;
+}
+
 MAYBE_UNUSED static void end_contest(void)
 {
     for (int i = 0; i < field_count; i++) {

@@ -8,16 +8,7 @@
 
 static double turn(const entrant *who, size_t times, const void *with)
 {
-    size_t size = *(const size_t *)with;
-    const contestant *is = who->is;
-    double begin = now();
-    for (size_t i = 0; i < times; i++) {
-        void *ptr = is->allocate(size, who->stream);
-        if (ptr == NULL)
-            return -1;
-        is->release(ptr, size, who->stream);
-    }
-    double took = now() - begin;
+    double took = pairs_turn(who, times, with);
     wait_for(who->is, who->stream);
     return took;
 }

@@ -6,19 +6,6 @@
 #define _GNU_SOURCE
 #include "contest.h"
 
-static double turn(const entrant *who, size_t times, const void *with)
-{
-    size_t size = *(const size_t *)with;
-    double begin = now();
-    for (size_t i = 0; i < times; i++) {
-        void *ptr = who->is->allocate(size, who->stream);
-        if (ptr == NULL)
-            return -1;
-        who->is->release(ptr, size, who->stream);
-    }
-    return now() - begin;
-}
-
 int main(int count, char **words)
 {
     static const size_t SIZES[] = {4096, 65536, 1 << 20, 16 << 20};
@@ -28,7 +15,7 @@ int main(int count, char **words)
     for (size_t i = 0; i < sizeof SIZES / sizeof *SIZES; i++) {
         char what[64];
         snprintf(what, sizeof what, "%zu bytes", SIZES[i]);
-        contest("pinned", what, "ns", turn, NULL, &SIZES[i]);
+        contest("pinned", what, "ns", pairs_turn, NULL, &SIZES[i]);
     }
     end_contest();
     return 0;

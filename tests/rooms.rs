@@ -53,7 +53,7 @@ const CONCEPTS: &[(&str, &[&str])] = &[
 
 /// What every concept stands on.
 const GROUND: &[&str] =
-    &["boundary", "config", "error", "fork", "handle", "log", "moment", "runtime", "thread"];
+    &["boundary", "config", "error", "fork", "handle", "log", "moment", "random", "runtime", "thread"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -2,6 +2,7 @@ use super::heap::Heap;
 use super::sizes::GRANULE;
 use super::*;
 use crate::ledger::Record;
+use crate::random::Random;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,26 +27,10 @@ fn lane() -> &'static Lane {
     })
 }
 
-/// A small generator: the tests are the same each time.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    /// Log-uniform.
-    fn size(&mut self, least_log2: u64, most_log2: u64) -> u64 {
-        let log2 = least_log2 + self.below(most_log2 - least_log2);
-        (1 << log2) + self.below(1 << log2)
-    }
+/// Log-uniform.
+fn some_size(random: &mut Random, least_log2: u64, most_log2: u64) -> u64 {
+    let log2 = least_log2 + random.below(most_log2 - least_log2);
+    (1 << log2) + random.below(1 << log2)
 }
 
 fn serve(heap: &mut Heap, size: u64) -> &'static Block {
@@ -63,7 +48,7 @@ fn blocks_never_overlap_and_all_of_them_come_together_again() {
     let mut live: BTreeMap<u64, &'static Block> = BTreeMap::new();
     for step in 0..60_000 {
         if live.len() < 300 && random.below(100) < 55 {
-            let size = random.size(5, 25);
+            let size = some_size(&mut random, 5, 25);
             let block = serve(&mut heap, size);
             assert!(
                 block.size() >= size && block.base().is_multiple_of(GRANULE),
@@ -151,7 +136,7 @@ fn the_waste_of_a_random_trace() {
         let (mut bytes, mut peak_live, mut peak_reserved) = (0, 0, 0);
         for _ in 0..100_000 {
             if live.is_empty() || live.len() < 1000 && random.below(2) == 0 {
-                let size = random.size(8, 26);
+                let size = some_size(&mut random, 8, 26);
                 let block = serve(&mut heap, size);
                 live.push((block, size));
                 bytes += size;

@@ -8,24 +8,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
-    pub fn flip(&mut self) -> bool {
-        self.below(2) == 0
-    }
-}
+pub use crate::random::Random;
 
 /// The simulated driver, as other tests of the library get it, or as cargo built it beside this one.
 fn simulator() -> PathBuf {

@@ -5,6 +5,7 @@
  * needs: simulator
  */
 #include "captures.h"
+#include "caches.h"
 
 #include <pthread.h>
 
@@ -25,11 +26,6 @@ static void *cached(warp_stream *on, uint64_t size)
     CHECK_STATUS(try_cached(on, size, &block), WARP_SUCCESS);
     CHECK(block != NULL);
     return block;
-}
-
-static void freed(void *block)
-{
-    CHECK_STATUS(warp_free(block), WARP_SUCCESS);
 }
 
 /* With the library's own cache for GPUs, which serves captures from pools. */

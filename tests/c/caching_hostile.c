@@ -8,66 +8,9 @@
  */
 #define _GNU_SOURCE
 #include "access.h"
-#include "allocators.h"
+#include "caches.h"
 #include "captures.h"
 #include "process.h"
-
-static warp_allocator *cache_over(warp_allocator *upstream, uint64_t limit, uint64_t keep)
-{
-    warp_caching_options options = {.struct_size = sizeof options, .limit = limit, .keep = keep};
-    warp_allocator *cache = NULL;
-    CHECK_STATUS(warp_allocator_create_caching(upstream, &options, &cache), WARP_SUCCESS);
-    CHECK(cache != NULL);
-    return cache;
-}
-
-static void release(warp_allocator *allocator)
-{
-    CHECK_STATUS(warp_allocator_release(allocator), WARP_SUCCESS);
-}
-
-static void freed(void *ptr)
-{
-    CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
-}
-
-static warp_caching_info measured(const warp_allocator *cache)
-{
-    warp_caching_info info = {.struct_size = sizeof info};
-    CHECK_STATUS(warp_allocator_caching_measure(cache, NULL, &info), WARP_SUCCESS);
-    CHECK_EQ_U64(info.reserved_bytes, info.used_bytes + info.free_bytes);
-    return info;
-}
-
-static uint64_t trimmed(warp_allocator *cache, warp_device *device)
-{
-    uint64_t bytes = 0;
-    CHECK_STATUS(warp_allocator_trim(cache, device, &bytes), WARP_SUCCESS);
-    return bytes;
-}
-
-static void *tagged(warp_device *device, warp_allocator *cache, uint64_t size, warp_stream *stream)
-{
-    warp_alloc_options options = options_of(WARP_MEMORY_UNKNOWN, stream);
-    void *ptr = NULL;
-    options.allocator = cache;
-    options.tag = "tagged";
-    CHECK_STATUS(warp_alloc_with(device, size, &options, &ptr), WARP_SUCCESS);
-    return ptr;
-}
-
-static void check_no_violation(void)
-{
-    char text[300];
-    size_t i;
-    for (i = 0; SIMULATOR(warpsim_violation_get)(i, text, sizeof text) != 0; ++i)
-        check_that(0, __FILE__, __LINE__, text);
-}
-
-static void fill_on(warp_stream *stream, void *ptr, uint64_t size)
-{
-    CHECK_STATUS(warp_memory_fill(ptr, size, "7", 1, stream), WARP_SUCCESS);
-}
 
 /* ---- devices that are lost ------------------------------------------------------------------------------------------ */
 
@@ -139,8 +82,8 @@ static void lose_all_sorts(warp_allocator *cache, int way, struct recorder *r)
     }
     if (!(way & 2)) {
         CHECK_EQ_U64(live_of(cache), 0);
-        CHECK_EQ_U64(measured(cache).live_blocks, 0);
-        CHECK_EQ_U64(measured(cache).used_bytes, 0);
+        CHECK_EQ_U64(figures_of(cache, NULL).live_blocks, 0);
+        CHECK_EQ_U64(figures_of(cache, NULL).used_bytes, 0);
         release(cache);
     }
     (void)warp_stream_release(own);

@@ -6,7 +6,7 @@
  * valgrind: no (sixteen threads on a cache take minutes there; caching_threads.c is under it)
  */
 #define _GNU_SOURCE
-#include "allocators.h"
+#include "caches.h"
 #include "process.h"
 
 #define THREADS 16
@@ -121,14 +121,6 @@ static void *work(void *argument)
     return NULL;
 }
 
-static void check_violations(void)
-{
-    char text[300];
-    size_t v;
-    for (v = 0; SIMULATOR(warpsim_violation_get)(v, text, sizeof text) != 0 && v < 5; ++v)
-        check_that(0, __FILE__, __LINE__, text);
-}
-
 /* Calls that look at what waits for its streams. */
 static void settle(void)
 {
@@ -140,15 +132,6 @@ static void settle(void)
         CHECK_STATUS(warp_alloc_with(where, 1, &options, &ptr), WARP_SUCCESS);
         CHECK_STATUS(warp_free(ptr), WARP_SUCCESS);
     }
-}
-
-static void check_empty(void)
-{
-    warp_caching_info info = {.struct_size = sizeof info};
-    CHECK_STATUS(warp_allocator_caching_measure(cache, NULL, &info), WARP_SUCCESS);
-    CHECK_EQ_U64(info.live_blocks, 0);
-    CHECK_EQ_U64(info.used_bytes, 0);
-    CHECK_EQ_U64(info.free_bytes, info.reserved_bytes);
 }
 
 static void soak(warp_memory_kind kind, uint64_t schedule)
@@ -178,11 +161,11 @@ static void soak(warp_memory_kind kind, uint64_t schedule)
     }
     printf("\n    %llu operations ", (unsigned long long)operations);
     settle();
-    check_empty();
+    check_empty(cache);
     for (i = 0; i < STREAMS; ++i)
         CHECK_STATUS(warp_stream_release(streams[i]), WARP_SUCCESS);
     CHECK_STATUS(warp_allocator_release(cache), WARP_SUCCESS);
-    check_violations();
+    check_no_violation();
     CHECK_NOTHING_LEFT();
 }
 
@@ -244,7 +227,7 @@ PROCESS_TEST(memory_that_is_broken_up_comes_together_again)
     CHECK_EQ_U64(info.live_bytes, live);
     for (i = 0; i < count; ++i)
         CHECK_STATUS(warp_free(blocks[i]), WARP_SUCCESS);
-    check_empty();
+    check_empty(cache);
     CHECK_STATUS(warp_allocator_trim(cache, where, &bytes), WARP_SUCCESS);
     CHECK_EQ_U64(bytes, info.reserved_bytes);
     CHECK_STATUS(warp_allocator_release(cache), WARP_SUCCESS);

@@ -5,7 +5,7 @@
  * needs: simulator
  */
 #define _GNU_SOURCE
-#include "allocators.h"
+#include "caches.h"
 #include "process.h"
 
 #include <sched.h>
@@ -123,15 +123,6 @@ static void free_table(void)
             CHECK_STATUS(warp_free(table[i].ptr), WARP_SUCCESS);
             table[i].ptr = NULL;
         }
-}
-
-static void check_empty(warp_allocator *cache)
-{
-    warp_caching_info info = {.struct_size = sizeof info};
-    CHECK_STATUS(warp_allocator_caching_measure(cache, NULL, &info), WARP_SUCCESS);
-    CHECK_EQ_U64(info.live_blocks, 0);
-    CHECK_EQ_U64(info.used_bytes, 0);
-    CHECK_EQ_U64(info.free_bytes, info.reserved_bytes);
 }
 
 static void stamp_on_host(warp_memory_kind kind)

@@ -9,94 +9,9 @@
  */
 #include "cpu_captures.h"
 #include "driver.h"
-
-#include <errno.h>
+#include "counted.h"
 
 #define SIZE ((uint64_t)1 << 12)
-
-/* ---- the C library's functions, counted ---------------------------------------------------------------------------- */
-
-#define WATCHED 16
-static int allocations, frees;
-static struct {
-    void *block;
-    int freed;
-} watched[WATCHED];
-
-CHECK_MAYBE_UNUSED static void note_free(void *block)
-{
-    int i;
-    __atomic_add_fetch(&frees, 1, __ATOMIC_SEQ_CST);
-    for (i = 0; i < WATCHED; ++i)
-        if (block != NULL && __atomic_load_n(&watched[i].block, __ATOMIC_SEQ_CST) == block)
-            __atomic_add_fetch(&watched[i].freed, 1, __ATOMIC_SEQ_CST);
-}
-
-#if defined(__SANITIZE_ADDRESS__)
-/* It stands there itself. */
-static const int counts = 0;
-#else
-static const int counts = 1;
-void *__libc_malloc(size_t size);
-void *__libc_calloc(size_t count, size_t size);
-void *__libc_realloc(void *block, size_t size);
-void *__libc_memalign(size_t alignment, size_t size);
-void __libc_free(void *block);
-
-#define COUNTED __attribute__((visibility("default")))
-
-COUNTED void *malloc(size_t size)
-{
-    __atomic_add_fetch(&allocations, 1, __ATOMIC_SEQ_CST);
-    return __libc_malloc(size);
-}
-
-COUNTED void *calloc(size_t count, size_t size)
-{
-    __atomic_add_fetch(&allocations, 1, __ATOMIC_SEQ_CST);
-    return __libc_calloc(count, size);
-}
-
-COUNTED void *realloc(void *block, size_t size)
-{
-    __atomic_add_fetch(&allocations, 1, __ATOMIC_SEQ_CST);
-    return __libc_realloc(block, size);
-}
-
-COUNTED int posix_memalign(void **out, size_t alignment, size_t size)
-{
-    __atomic_add_fetch(&allocations, 1, __ATOMIC_SEQ_CST);
-    *out = __libc_memalign(alignment, size);
-    return *out == NULL ? ENOMEM : 0;
-}
-
-COUNTED void *aligned_alloc(size_t alignment, size_t size)
-{
-    __atomic_add_fetch(&allocations, 1, __ATOMIC_SEQ_CST);
-    return __libc_memalign(alignment, size);
-}
-
-COUNTED void free(void *block)
-{
-    note_free(block);
-    __libc_free(block);
-}
-#endif
-
-/* From now on it is told whether the block was freed. */
-static int watch(void *block)
-{
-    static int next;
-    int at = next++ % WATCHED;
-    watched[at].block = block;
-    watched[at].freed = 0;
-    return at;
-}
-
-static int was_freed(int at)
-{
-    return __atomic_load_n(&watched[at].freed, __ATOMIC_SEQ_CST);
-}
 
 TEST(the_counts_count)
 {

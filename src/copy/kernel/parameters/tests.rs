@@ -2,28 +2,8 @@ use super::super::load::TEXT;
 use super::super::pieces::{MOST, Reach};
 use super::fill::Fill;
 use super::*;
+use crate::random::Random;
 use std::ops::Range;
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
-    /// Numbers of every size up to a limit.
-    fn spread(&mut self, limit: u64) -> u64 {
-        let bits = 1 + self.below(u64::from(limit.max(1).ilog2()) + 1);
-        (self.next() & (u64::MAX >> (64 - bits))).min(limit)
-    }
-}
 
 /// As the kernels divide.
 fn divide(n: u32, by: Divisor) -> u32 {

@@ -1,0 +1,180 @@
+/*
+ * caching_kept.c: what a cache keeps and when it goes back: by a trim, beyond what is to be kept, for a limit, and before anybody is
+ * out of memory.
+ *
+ * needs: simulator
+ * valgrind: slow (a process for each promise; the threads, failures and captures of the cache go the same ways there)
+ */
+#define _GNU_SOURCE
+#include "caches.h"
+#include "process.h"
+
+PROCESS_TEST(trimming_gives_all_back_that_nobody_uses)
+{
+    static const warp_memory_kind kinds[] = {WARP_MEMORY_CUDA_DEVICE, WARP_MEMORY_CUDA_MEMPOOL, WARP_MEMORY_CUDA_MANAGED};
+    size_t k;
+    start_on("h200x2");
+    for (k = 0; k < sizeof kinds / sizeof *kinds; ++k) {
+        warp_allocator *cache = cache_over(builtin(kinds[k]), 0, 0);
+        uint64_t used = SIMULATOR(warpsim_live_bytes)("*"), kept;
+        void *a = block_by(gpu(0), cache, 5 * MIB, NULL), *b = block_by(gpu(0), cache, 100, NULL), *c = block_by(gpu(1), cache, 100, NULL);
+        freed(a);
+        CHECK_EQ_U64(measured_on(cache, gpu(0)).free_bytes, 6 * MIB + 2 * MIB - 512);
+        CHECK_EQ_U64(trimmed(cache, gpu(0)), 6 * MIB);
+        CHECK_EQ_U64(measured_on(cache, gpu(0)).reserved_bytes, 2 * MIB);
+        freed(c);
+        CHECK_EQ_U64(trimmed(cache, gpu(0)), 0);
+        freed(b);
+        kept = SIMULATOR(warpsim_live_bytes)("*");
+        CHECK(kept >= used + 4 * MIB);
+        CHECK_EQ_U64(trimmed(cache, gpu(0)), 2 * MIB);
+        CHECK_EQ_U64(trimmed(cache, gpu(1)), 2 * MIB);
+        CHECK_STATUS(warp_device_synchronize(gpu(0)), WARP_SUCCESS);
+        CHECK_EQ_U64(SIMULATOR(warpsim_live_bytes)("*"), used);
+        release(cache);
+    }
+    CHECK_NOTHING_LEFT();
+}
+
+PROCESS_TEST(a_limit_holds_and_what_is_kept_makes_room)
+{
+    warp_allocator *cache;
+    void *a, *b, *ptr = (void *)1;
+    start_on("h200x2");
+    cache = cache_over(builtin(WARP_MEMORY_CUDA_DEVICE), 10 * MIB, 0);
+    a = block_by(gpu(0), cache, 6 * MIB, NULL);
+    b = block_by(gpu(1), cache, 4 * MIB, NULL);
+    CHECK_STATUS(try_by(gpu(0), cache, 1, NULL, &ptr), WARP_ERROR_OUT_OF_MEMORY);
+    CHECK_EQ_PTR(ptr, NULL);
+    CHECK_STR_CONTAINS(warp_error_get_message(), "may reserve 10485760 bytes");
+    freed(a);
+    /* Another size of the same device: what is there goes back first. */
+    a = block_by(gpu(0), cache, 5 * MIB, NULL);
+    freed(a);
+    a = block_by(gpu(0), cache, 100, NULL);
+    CHECK(measured(cache).reserved_bytes <= 10 * MIB);
+    CHECK_EQ_U64(measured(cache).peak_reserved_bytes, 10 * MIB);
+    freed(b);
+    freed(a);
+    CHECK_STATUS(try_by(gpu(0), cache, 11 * MIB, NULL, &ptr), WARP_ERROR_OUT_OF_MEMORY);
+    CHECK_EQ_U64(measured(cache).live_blocks, 0);
+    release(cache);
+    CHECK_NOTHING_LEFT();
+}
+
+/* "Of all devices together": so what another device has kept and nobody uses makes room as well. */
+PROCESS_TEST(a_limit_is_met_by_what_another_device_keeps)
+{
+    warp_allocator *cache;
+    void *ptr;
+    start_on("h200x2");
+    cache = cache_over(builtin(WARP_MEMORY_CUDA_DEVICE), 10 * MIB, 0);
+    freed(block_by(gpu(1), cache, 8 * MIB, NULL));
+    CHECK_STATUS(try_by(gpu(0), cache, 8 * MIB, NULL, &ptr), WARP_SUCCESS);
+    if (ptr != NULL)
+        freed(ptr);
+    release(cache);
+    CHECK_NOTHING_LEFT();
+}
+
+PROCESS_TEST(what_passes_the_cache_by_counts_against_its_limit)
+{
+    warp_allocator *cache;
+    warp_alloc_options options = options_of(WARP_MEMORY_UNKNOWN, NULL);
+    void *ptr = NULL;
+    start_on("h200x2");
+    cache = cache_over(builtin(WARP_MEMORY_CUDA_DEVICE), 4 * MIB, 0);
+    options.allocator = cache;
+    options.alignment = 4096;
+    CHECK_STATUS(warp_alloc_with(gpu(0), 64 * MIB, &options, &ptr), WARP_ERROR_OUT_OF_MEMORY);
+    if (ptr != NULL)
+        freed(ptr);
+    release(cache);
+    CHECK_NOTHING_LEFT();
+}
+
+static warp_allocator *nested;
+static void *inner_block;
+
+static void allocate_inside(struct recorder *r, const warp_alloc_request *request)
+{
+    r->on_allocate = NULL;
+    (void)try_by(request->device, nested, 4 * MIB, NULL, &inner_block);
+}
+
+/* Two requests of which each has room, and both together do not: here one in the middle of the other, as of two threads. */
+PROCESS_TEST(a_limit_holds_for_requests_at_the_same_time)
+{
+    static struct recorder r;
+    warp_allocator *cache;
+    void *ptr = NULL;
+    warp_status status;
+    start_on("h200x2");
+    r.kind = WARP_MEMORY_CUDA_DEVICE;
+    cache = nested = cache_over(created(&r, WARP_MEMORY_CUDA_DEVICE), 6 * MIB, 0);
+    r.on_allocate = allocate_inside;
+    status = try_by(gpu(0), cache, 4 * MIB, NULL, &ptr);
+    CHECK((status == WARP_SUCCESS) + (inner_block != NULL) == 1);
+    CHECK(measured(cache).peak_reserved_bytes <= 6 * MIB);
+    if (status == WARP_SUCCESS)
+        freed(ptr);
+    if (inner_block != NULL)
+        freed(inner_block);
+    release(cache);
+    let_go(&r);
+    CHECK_OVER(&r);
+}
+
+PROCESS_TEST(more_than_is_to_be_kept_goes_back)
+{
+    warp_allocator *cache;
+    void *blocks[8];
+    int i;
+    start_on("h200x2");
+    cache = cache_over(builtin(WARP_MEMORY_CUDA_DEVICE), 0, 8 * MIB);
+    for (i = 0; i < 8; ++i)
+        blocks[i] = block_by(gpu(0), cache, 4 * MIB, NULL);
+    CHECK_EQ_U64(measured(cache).reserved_bytes, 32 * MIB);
+    for (i = 0; i < 8; ++i)
+        freed(blocks[i]);
+    CHECK_EQ_U64(measured(cache).used_bytes, 0);
+    /* Kept as whole chunks, and at hand of one thread with one block more. */
+    CHECK(measured(cache).reserved_bytes <= 8 * MIB + 8 * MIB + 4 * MIB);
+    CHECK(measured(cache).reserved_bytes >= 8 * MIB);
+    release(cache);
+    CHECK_NOTHING_LEFT();
+}
+
+PROCESS_TEST(what_is_kept_is_given_back_when_memory_runs_out)
+{
+    warp_allocator *cache;
+    void *a;
+    start_on("h200x2,memory=1GiB");
+    cache = cache_over(builtin(WARP_MEMORY_CUDA_DEVICE), 0, 0);
+    freed(block_by(gpu(0), cache, 400 * MIB, NULL));
+    freed(block_by(gpu(0), cache, 30 * MIB, NULL));
+    a = block_by(gpu(0), cache, 900 * MIB, NULL);
+    CHECK(a != NULL);
+    freed(a);
+    release(cache);
+    CHECK_NOTHING_LEFT();
+}
+
+PROCESS_TEST(out_of_memory_is_said_with_what_there_is_and_nothing_is_lost)
+{
+    warp_allocator *cache;
+    void *a, *ptr = (void *)1;
+    start_on("h200x2,memory=1GiB");
+    cache = cache_over(builtin(WARP_MEMORY_CUDA_DEVICE), 0, 0);
+    a = block_by(gpu(0), cache, 600 * MIB, NULL);
+    CHECK_STATUS(try_by(gpu(0), cache, 600 * MIB, NULL, &ptr), WARP_ERROR_OUT_OF_MEMORY);
+    CHECK_EQ_PTR(ptr, NULL);
+    CHECK_STR_CONTAINS(warp_error_get_message(), "the cache there has 629145600 bytes");
+    CHECK_EQ_U64(measured(cache).live_blocks, 1);
+    freed(a);
+    freed(block_by(gpu(0), cache, 700 * MIB, NULL));
+    release(cache);
+    CHECK_NOTHING_LEFT();
+}
+
+CHECK_MAIN()

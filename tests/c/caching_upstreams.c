@@ -1,0 +1,213 @@
+/*
+ * caching_upstreams.c: caches over every sort of allocator, and others over caches; devices that are lost with blocks of theirs.
+ *
+ * needs: simulator
+ * valgrind: slow (a process for each promise; the threads, failures and captures of the cache go the same ways there)
+ */
+#define _GNU_SOURCE
+#include "caches.h"
+#include "process.h"
+
+/* ---- what it stands on ---------------------------------------------------------------------------------------------- */
+
+static void use_and_check(warp_allocator *cache, warp_device *device)
+{
+    void *blocks[12];
+    int i, round;
+    for (round = 0; round < 3; ++round) {
+        for (i = 0; i < 12; ++i) {
+            blocks[i] = block_by(device, cache, ((uint64_t)1 << i * 2) + 3, NULL);
+            put_pattern(blocks[i], ((uint64_t)1 << i * 2) + 3, (uint64_t)i);
+        }
+        for (i = 0; i < 12; ++i) {
+            CHECK_EQ_U64(find_pattern(blocks[i], ((uint64_t)1 << i * 2) + 3, (uint64_t)i), ((uint64_t)1 << i * 2) + 3);
+            CHECK_EQ_PTR(server_of(blocks[i]), cache);
+            freed(blocks[i]);
+        }
+    }
+    CHECK_EQ_U64(live_of(cache), 0);
+}
+
+PROCESS_TEST(a_cache_stands_on_any_allocator)
+{
+    static const warp_memory_kind kinds[] = {WARP_MEMORY_HOST, WARP_MEMORY_PINNED, WARP_MEMORY_CUDA_DEVICE, WARP_MEMORY_CUDA_MEMPOOL,
+                                             WARP_MEMORY_CUDA_MANAGED};
+    size_t k;
+    int sort;
+    start_on("h200x2");
+    for (k = 0; k < sizeof kinds / sizeof *kinds; ++k) {
+        warp_device *on = k < 2 ? cpu() : gpu(1);
+        for (sort = check_under("valgrind") ? (int)k % 3 : 0; sort < 6; sort += check_under("valgrind") ? 3 : 1) {
+            warp_allocator *below = builtin(kinds[k]), *between = NULL, *cache;
+            switch (sort) {
+            case 0: break;
+            case 1: CHECK_STATUS(warp_allocator_create_limit(below, GIB, &between), WARP_SUCCESS); break;
+            case 2: CHECK_STATUS(warp_allocator_create_tracking(below, 0, &between), WARP_SUCCESS); break;
+            case 3: CHECK_STATUS(warp_allocator_create_statistics(below, &between), WARP_SUCCESS); break;
+            case 4: CHECK_STATUS(warp_allocator_create_aligned(below, 4096, &between), WARP_SUCCESS); break;
+            case 5: CHECK_STATUS(warp_allocator_create_fallback(below, below, &between), WARP_SUCCESS); break;
+                        }
+            cache = cache_over(between != NULL ? between : below, 0, 0);
+            use_and_check(cache, on);
+            if (between != NULL)
+                release(between);
+            use_and_check(cache, on);
+            release(cache);
+            if (check_failure_count() != 0) {
+                printf("\n    (on kind %s, sort %d)", kind_names[kinds[k]], sort);
+                return;
+            }
+        }
+    }
+    CHECK_NOTHING_LEFT();
+}
+
+PROCESS_TEST(a_cache_stands_on_a_cache)
+{
+    warp_allocator *below, *cache, *limit = NULL;
+    int between;
+    start_on("h200x2");
+    for (between = 0; between < 2; ++between) {
+        void *ptr = NULL;
+        below = cache_over(builtin(WARP_MEMORY_CUDA_DEVICE), 0, 0);
+        if (between)
+            CHECK_STATUS(warp_allocator_create_limit(below, GIB, &limit), WARP_SUCCESS);
+        cache = cache_over(between ? limit : below, 0, 0);
+        CHECK_STATUS(try_by(gpu(0), cache, 100, NULL, &ptr), WARP_SUCCESS);
+        if (ptr != NULL) {
+            CHECK_EQ_U64(pointer_info(ptr).size, 100);
+            CHECK_EQ_PTR(server_of(ptr), cache);
+            freed(ptr);
+        }
+        /* Whatever became of it, nothing is lost. */
+        (void)trimmed(cache, gpu(0));
+        CHECK_EQ_U64(measured(below).used_bytes, 0);
+        release(cache);
+        if (between)
+            release(limit);
+        release(below);
+    }
+    CHECK_NOTHING_LEFT();
+}
+
+/* And others on it. */
+PROCESS_TEST(others_stand_on_a_cache)
+{
+    warp_allocator *cache, *limit = NULL, *tracking = NULL;
+    start_on("h200x2");
+    cache = cache_over(builtin(WARP_MEMORY_CUDA_DEVICE), 0, 0);
+    CHECK_STATUS(warp_allocator_create_limit(cache, GIB, &limit), WARP_SUCCESS);
+    CHECK_STATUS(warp_allocator_create_tracking(limit, 0, &tracking), WARP_SUCCESS);
+    use_and_check(limit, gpu(0));
+    use_and_check(tracking, gpu(0));
+    CHECK_EQ_U64(measured(cache).used_bytes, 0);
+    release(limit);
+    use_and_check(tracking, gpu(0));
+    release(cache);
+    use_and_check(tracking, gpu(0));
+    release(tracking);
+    CHECK_NOTHING_LEFT();
+}
+
+PROCESS_TEST(an_upstream_of_callbacks_gets_every_chunk_back_once)
+{
+    static struct recorder r;
+    static const uint32_t flags[] = {0, WARP_ALLOCATOR_STREAM_ORDERED};
+    int way;
+    start_on("h200x2");
+    for (way = 0; way < 8; ++way) {
+        warp_allocator *cache;
+        warp_stream *stream = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+        void *late;
+        memset(&r, 0, sizeof r);
+        r.kind = WARP_MEMORY_CUDA_DEVICE;
+        r.flags = flags[way % 2];
+        cache = cache_over(created(&r, WARP_MEMORY_CUDA_DEVICE), 0, 0);
+        let_go(&r);
+        use_and_check(cache, gpu(0));
+        CHECK(r.outs != 0);
+        CHECK_EQ_U64(r.allocated.size % (2 * MIB), 0);
+        CHECK_EQ_U64(r.outs, measured(cache).chunks);
+        late = block_by(gpu(0), cache, 3 * MIB, stream);
+        if (way & 2)
+            CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
+        if (way & 4)
+            freed(late);
+        CHECK_EQ_U64(COUNT_OF(r.destroys), 0);
+        release(cache);
+        if (!(way & 4)) {
+            CHECK_EQ_U64(COUNT_OF(r.destroys), 0);
+            CHECK_EQ_U64(r.outs, 1);
+            CHECK_EQ_U64(pointer_info(late).size, 3 * MIB);
+            freed(late);
+        }
+        CHECK_OVER(&r);
+        CHECK_EQ_U64(r.allocates, r.deallocates);
+        if (!(way & 2))
+            CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
+    }
+    CHECK_NOTHING_LEFT();
+}
+
+/* ---- devices that are lost ------------------------------------------------------------------------------------------ */
+
+PROCESS_TEST(a_lost_devices_blocks_are_freed_and_the_next_one_serves)
+{
+    static const warp_memory_kind kinds[] = {WARP_MEMORY_CUDA_DEVICE, WARP_MEMORY_CUDA_MEMPOOL, WARP_MEMORY_CUDA_MANAGED};
+    size_t k;
+    int way;
+    start_on("h200x2");
+    for (k = 0; k < 3; ++k)
+        for (way = 0; way < 4; ++way) {
+            warp_allocator *cache = cache_over(builtin(kinds[k]), 0, 0);
+            warp_device *device = gpu(0);
+            void *a = block_by(device, cache, 1000, NULL), *b = block_by(device, cache, 5 * MIB, NULL), *c;
+            uint64_t unused = 0;
+            if (way & 1)
+                freed(b);
+            if (way & 2)
+                freed(a);
+            CHECK_EQ_U64(SIMULATOR(warpsim_reset_device)(0), 0);
+            CHECK_STATUS(warp_device_query_memory(device, &unused, &unused), WARP_ERROR_DEVICE_LOST);
+            CHECK_STATUS(try_by(device, cache, 1000, NULL, &c), WARP_ERROR_DEVICE_LOST);
+            if (!(way & 2)) {
+                CHECK_EQ_I64(pointer_info(a).is_lost, 1);
+                CHECK_EQ_U64(pointer_info(a).size, 1000);
+            }
+            CHECK(gpu(0) != device);
+            c = block_by(gpu(0), cache, 1000, NULL);
+            CHECK_EQ_I64(pointer_info(c).is_lost, 0);
+            put_pattern(c, 1000, 4);
+            if (!(way & 2) && c != a)
+                freed(a);
+            if (!(way & 1))
+                freed(b);
+            CHECK_EQ_U64(find_pattern(c, 1000, 4), 1000);
+            freed(c);
+            release(cache);
+            if (check_failure_count() != 0) {
+                printf("\n    (kind %s, way %d)", kind_names[kinds[k]], way);
+                return;
+            }
+        }
+    CHECK_NOTHING_LEFT();
+}
+
+/* What is at hand is given without a call of the driver; once one has noticed that the context is gone, nothing of it is given. */
+PROCESS_TEST(no_block_of_a_dead_context_is_handed_out_once_that_is_known)
+{
+    warp_allocator *cache;
+    warp_device *device;
+    void *ptr;
+    start_on("h200x2");
+    cache = cache_over(builtin(WARP_MEMORY_CUDA_DEVICE), 0, 0);
+    device = gpu(0);
+    freed(block_by(device, cache, 1000, NULL));
+    freed(block_by(device, cache, 1000, NULL));
+    CHECK_EQ_U64(SIMULATOR(warpsim_reset_device)(0), 0);
+    CHECK_STATUS(warp_device_synchronize(device), WARP_ERROR_DEVICE_LOST);
+    CHECK_STATUS(try_by(device, cache, 1000, NULL, &ptr), WARP_ERROR_DEVICE_LOST);
+    release(cache);
+}
+
+CHECK_MAIN()
