@@ -12,7 +12,7 @@ use crate::handle::{Entered, Handle, Object, Registry, Tag};
 use crate::stream::{self, Stream};
 use crate::{log, runtime};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub use crate::driver::RawEvent;
 
@@ -24,6 +24,8 @@ pub struct Event {
     native: RawEvent,
     owned: bool,
     options: Options,
+    /// Other code has the native event, and may record it in a capture without a word.
+    known_elsewhere: AtomicBool,
     state: Mutex<State>,
     /// Of the CPU's: when it was recorded, 0 for never. A word, so that a forked child finds no lock.
     recorded_at: AtomicU64,
@@ -95,6 +97,7 @@ impl Event {
             native,
             owned,
             options,
+            known_elsewhere: AtomicBool::new(!owned),
             state: Mutex::new(State { last: Last::Nowhere, waiting: 0 }),
             recorded_at: AtomicU64::new(0),
         }
@@ -104,7 +107,9 @@ impl Event {
         self.device
     }
 
-    pub fn native(&self) -> RawEvent {
+    /// The native handle for other code.
+    pub fn native_for_others(&self) -> RawEvent {
+        self.known_elsewhere.store(true, Ordering::Release);
         self.native
     }
 
@@ -391,7 +396,8 @@ pub fn wait(stream: &Stream, event: &Event) -> Result<()> {
     let _context = stream.enter_context(driver)?;
     let _relaxed = driver.relax_capture().map_err(|f| device.error(driver, f))?;
     event.locked(|state| {
-        match (capture_of(stream, driver, "a wait")?, state.last) {
+        let own = capture_of(stream, driver, "a wait")?;
+        match (own, state.last) {
             (None, Last::Capture(_)) if stream.is_legacy() => return Err(legacy_in_capture()),
             (Some(own), Last::Capture(of)) if own != of => return Err(two_captures(own, of)),
             (Some(own), Last::Work) => return Err(outside_capture(own, "the event's last record")),
@@ -405,8 +411,23 @@ pub fn wait(stream: &Stream, event: &Event) -> Result<()> {
             )
             .with_driver_code(f.code),
             _ => event.foreign(driver, f),
-        })
+        })?;
+        let may_join =
+            matches!(state.last, Last::Capture(_)) || event.known_elsewhere.load(Ordering::Acquire);
+        note_joined(stream, driver, own, may_join);
+        Ok(())
     })
+}
+
+/// Notes what a wait has made of a stream that `was` captured or not: a part of a capture of other code, which ends without a word.
+fn note_joined(stream: &Stream, driver: &Driver, was: Option<Part>, may_join: bool) {
+    if was.is_none()
+        && may_join
+        && !stream.is_known_elsewhere()
+        && stream.is_capturing(driver).unwrap_or(true)
+    {
+        stream.set_known_elsewhere();
+    }
 }
 
 /// Whether both name the same stream, in the calling thread.
@@ -447,7 +468,9 @@ pub fn wait_stream(stream: &Stream, other: &Stream) -> Result<()> {
     let joined =
         driver.record_event(event, other.native()).map_err(|f| home.error(driver, f)).and_then(|()| {
             let _context = stream.enter_context(driver)?;
-            driver.wait_event(stream.native(), event).map_err(|f| device.error(driver, f))
+            driver.wait_event(stream.native(), event).map_err(|f| device.error(driver, f))?;
+            note_joined(stream, driver, own, of.is_some() || other.is_known_elsewhere());
+            Ok(())
         });
     if of.is_none() && !stream::began_since(begun) {
         stream::give_event(home, event);

@@ -155,7 +155,7 @@ pub unsafe extern "C" fn warp_event_get_info(
         out.put(warp_event_info {
             struct_size: size_of::<warp_event_info>(),
             device: told(Some(event.device())),
-            native: event.native().0,
+            native: event.native_for_others().0,
             flags: if options.timing { WARP_EVENT_TIMING } else { 0 }
                 | if options.blocking { WARP_EVENT_BLOCKING_SYNC } else { 0 },
             is_owned: u8::from(event.is_owned()),

@@ -112,13 +112,19 @@ impl Stream {
 
     /// The native handle for other code.
     pub fn native_for_others(&self) -> RawStream {
-        if !self.known_elsewhere.swap(true, Ordering::AcqRel) {
-            moment::passed();
-        }
+        self.set_known_elsewhere();
         self.native
     }
 
-    /// Whether other code has the native handle: then it may capture the stream without a word.
+    /// From now on the stream may be captured without a word: other code has its handle, or a capture of other code that it has
+    /// become a part of.
+    pub fn set_known_elsewhere(&self) {
+        if !self.known_elsewhere.swap(true, Ordering::AcqRel) {
+            moment::passed();
+        }
+    }
+
+    /// Whether other code may capture the stream without a word.
     #[inline]
     pub fn is_known_elsewhere(&self) -> bool {
         self.known_elsewhere.load(Ordering::Acquire)

@@ -298,4 +298,103 @@ PROCESS_TEST(captures_of_the_cpu_keep_cached_host_memory)
     CHECK_EQ_U64(live_blocks(), 0);
 }
 
+/* A stream that nobody else has ever seen becomes part of a capture of other code by a wait, and by nothing else. */
+static void join_foreign_capture(void (*join)(warp_stream *joining, warp_stream *theirs, CUstream native))
+{
+    warp_stream *theirs = NULL;
+    CUstream native = NULL;
+    CUgraph graph = NULL;
+    void *before, *in;
+    int i;
+    begin_test();
+    CHECK_EQ_U64(SIMULATOR(cuCtxSetCurrent)(driver_primary(0)), 0);
+    CHECK_EQ_U64(SIMULATOR(cuStreamCreate)(&native, 1), 0);
+    CHECK_STATUS(warp_stream_wrap(device("cuda:0"), native, &theirs), WARP_SUCCESS);
+    /* Often enough that the thread remembers who serves the stream. */
+    for (i = 0; i < 4; ++i)
+        freed(cached(stream, SIZE));
+    before = cached(stream, SIZE);
+    freed(before);
+    CHECK_EQ_U64(SIMULATOR(cuStreamBeginCapture_v2)(native, 0), 0);
+    join(stream, theirs, native);
+    in = cached(stream, SIZE);
+    CHECK(is_of_graph(in));
+    CHECK(in != before);
+    freed(in);
+    CHECK_STATUS(warp_stream_wait_stream(theirs, stream), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(cuStreamEndCapture)(native, &graph), 0);
+    /* It is over, and the cache serves again. */
+    in = cached(stream, SIZE);
+    CHECK(!is_of_graph(in));
+    freed(in);
+    CHECK_EQ_U64(SIMULATOR(cuGraphDestroy)(graph), 0);
+    CHECK_STATUS(warp_stream_release(theirs), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(cuStreamDestroy_v2)(native), 0);
+    CHECK_EQ_U64(SIMULATOR(cuCtxSetCurrent)(NULL), 0);
+    end_test();
+}
+
+static void join_by_their_event(warp_stream *joining, warp_stream *theirs, CUstream native)
+{
+    CUevent native_event = NULL;
+    warp_event *event = NULL;
+    (void)theirs;
+    CHECK_EQ_U64(SIMULATOR(cuEventCreate)(&native_event, 2), 0);
+    CHECK_EQ_U64(SIMULATOR(cuEventRecord)(native_event, native), 0);
+    CHECK_STATUS(warp_event_wrap(device("cuda:0"), native_event, &event), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_wait_event(joining, event), WARP_SUCCESS);
+    CHECK_STATUS(warp_event_release(event), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(cuEventDestroy_v2)(native_event), 0);
+}
+
+/* An event of the library's that other code records: it was recorded here before, outside of any capture. */
+static void join_by_an_event_they_record(warp_stream *joining, warp_stream *theirs, CUstream native)
+{
+    warp_event *event = NULL;
+    warp_event_info info = {.struct_size = sizeof info};
+    (void)theirs;
+    CHECK_STATUS(warp_event_create(device("cuda:0"), NULL, &event), WARP_SUCCESS);
+    CHECK_STATUS(warp_event_record(event, joining), WARP_SUCCESS);
+    CHECK_STATUS(warp_event_get_info(event, &info), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(cuEventRecord)(info.native, native), 0);
+    CHECK_STATUS(warp_stream_wait_event(joining, event), WARP_SUCCESS);
+    CHECK_STATUS(warp_event_release(event), WARP_SUCCESS);
+}
+
+static void join_by_our_event(warp_stream *joining, warp_stream *theirs, CUstream native)
+{
+    warp_event *event = NULL;
+    (void)native;
+    CHECK_STATUS(warp_event_create(device("cuda:0"), NULL, &event), WARP_SUCCESS);
+    CHECK_STATUS(warp_event_record(event, theirs), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_wait_event(joining, event), WARP_SUCCESS);
+    CHECK_STATUS(warp_event_release(event), WARP_SUCCESS);
+}
+
+static void join_by_waiting_for_their_stream(warp_stream *joining, warp_stream *theirs, CUstream native)
+{
+    (void)native;
+    CHECK_STATUS(warp_stream_wait_stream(joining, theirs), WARP_SUCCESS);
+}
+
+PROCESS_TEST(a_stream_that_joins_a_foreign_capture_by_its_event_is_not_served_from_the_cache)
+{
+    join_foreign_capture(join_by_their_event);
+}
+
+PROCESS_TEST(a_stream_that_joins_one_by_an_event_that_other_code_recorded_is_not_served_from_the_cache)
+{
+    join_foreign_capture(join_by_an_event_they_record);
+}
+
+PROCESS_TEST(a_stream_that_joins_one_by_an_event_of_ours_is_not_served_from_the_cache)
+{
+    join_foreign_capture(join_by_our_event);
+}
+
+PROCESS_TEST(a_stream_that_joins_one_by_a_wait_for_its_stream_is_not_served_from_the_cache)
+{
+    join_foreign_capture(join_by_waiting_for_their_stream);
+}
+
 CHECK_MAIN()

@@ -20,6 +20,7 @@ uint32_t cuStreamEndCapture(CUstream stream, CUgraph *out);
 uint32_t cuStreamIsCapturing(CUstream stream, int32_t *out);
 uint32_t cuEventCreate(CUevent *out, uint32_t flags);
 uint32_t cuEventRecord(CUevent event, CUstream stream);
+uint32_t cuEventDestroy_v2(CUevent event);
 uint32_t cuStreamWaitEvent(CUstream stream, CUevent event, uint32_t flags);
 uint32_t cuGraphCreate(CUgraph *out, uint32_t flags);
 uint32_t cuGraphDestroy(CUgraph graph);

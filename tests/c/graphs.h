@@ -25,7 +25,6 @@ uint32_t cuEventRecord(CUevent event, CUstream stream);
 uint32_t cuEventQuery(CUevent event);
 uint32_t cuEventSynchronize(CUevent event);
 uint32_t cuEventElapsedTime(float *out, CUevent start, CUevent end);
-uint32_t cuEventDestroy_v2(CUevent event);
 uint32_t cuCtxRecordEvent(CUcontext context, CUevent event);
 uint32_t cuMemsetD8Async(uint64_t to, uint8_t value, size_t count, CUstream stream);
 uint32_t cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, CUstream stream);
