@@ -1,4 +1,4 @@
-//! The results as one table: a row for each case, a column for each library.
+//! The results as a table of parts, one for each benchmark: a row for each case, a column for each library that takes part.
 
 use super::results::{Results, Row};
 
@@ -36,38 +36,49 @@ pub fn libraries<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<&'a str> {
 }
 
 pub fn markdown(results: &Results) -> String {
-    let libraries = libraries(results.rows.iter());
     let mut text = String::new();
     for (name, value) in &results.about {
         text.push_str(&format!("{name}: {value}\\\n"));
     }
-    text.push_str("Medians over the rounds, in brackets the quartiles and the 99th percentile.\n\n");
-    text.push_str(&format!("| benchmark | case | unit | {} |\n", libraries.join(" | ")));
-    text.push_str(&format!("|---|---|---|{}\n", "--:|".repeat(libraries.len())));
-    let mut cases: Vec<(&str, &str, &str)> = Vec::new();
+    text.push_str("Medians over the rounds, in brackets the quartiles and the 99th percentile.\n");
+    let mut benches: Vec<&str> = Vec::new();
     for row in &results.rows {
-        let case = (row.bench.as_str(), row.case.as_str(), row.unit.as_str());
-        if !cases.contains(&case) {
-            cases.push(case);
+        if !benches.contains(&row.bench.as_str()) {
+            benches.push(&row.bench);
         }
     }
-    for (bench, case, unit) in cases {
-        let cells: Vec<String> = libraries
-            .iter()
-            .map(|library| {
-                let found = results.rows.iter().find(|row| {
-                    row.bench == bench && row.case == case && row.unit == unit && row.library == *library
-                });
-                found.map_or_else(String::new, cell)
-            })
-            .collect();
-        text.push_str(&format!("| {bench} | {case} | {unit} | {} |\n", cells.join(" | ")));
+    for bench in benches {
+        let rows: Vec<&Row> = results.rows.iter().filter(|row| row.bench == bench).collect();
+        text.push_str(&part(bench, &rows));
     }
     if !results.absent.is_empty() {
         text.push('\n');
     }
     for (library, reason) in &results.absent {
         text.push_str(&format!("absent: {library}: {reason}\n"));
+    }
+    text
+}
+
+/// The rows of one benchmark, with the columns of those who take part in it.
+fn part(bench: &str, rows: &[&Row]) -> String {
+    let libraries = libraries(rows.iter().copied());
+    let mut text = format!("\n| {bench} | unit | {} |\n", libraries.join(" | "));
+    text.push_str(&format!("|---|---|{}\n", "--:|".repeat(libraries.len())));
+    let mut cases: Vec<(&str, &str)> = Vec::new();
+    for row in rows {
+        let case = (row.case.as_str(), row.unit.as_str());
+        if !cases.contains(&case) {
+            cases.push(case);
+        }
+    }
+    for (case, unit) in cases {
+        let of = |library: &&str| {
+            rows.iter().find(|row| row.case == case && row.unit == unit && row.library == *library)
+        };
+        let cells: Vec<String> =
+            libraries.iter().map(|library| of(library).map_or_else(String::new, |row| cell(row))).collect();
+        text.push_str(&format!("| {case} | {unit} | {} |\n", cells.join(" | ")));
     }
     text
 }
@@ -95,17 +106,23 @@ mod tests {
     #[test]
     fn a_case_is_a_row_and_a_library_a_column() {
         let mut results = Results::default();
-        for (library, median) in [("PyTorch", 807.0), ("driver", 583.25), ("other", 1.234)] {
+        for (bench, library, median) in [
+            ("pairs", "PyTorch", 807.0),
+            ("trace", "RMM pool", 5.0),
+            ("pairs", "driver", 583.25),
+            ("pairs", "other", 1.234),
+        ] {
             results.read(&format!(
-                "{{\"bench\": \"pairs\", \"library\": \"{library}\", \"case\": \"256 bytes\", \"unit\": \"ns\", \
+                "{{\"bench\": \"{bench}\", \"library\": \"{library}\", \"case\": \"256 bytes\", \"unit\": \"ns\", \
                  \"median\": {median}}}"
             ));
         }
         let table = markdown(&results);
-        assert!(table.contains("| benchmark | case | unit | driver | PyTorch | other |\n"), "{table}");
+        assert!(table.contains("| pairs | unit | driver | PyTorch | other |\n"), "{table}");
         assert!(
-            table.contains("| pairs | 256 bytes | ns | 583 (583–583, 583) | 807 (807–807, 807) | 1.23"),
+            table.contains("| 256 bytes | ns | 583 (583–583, 583) | 807 (807–807, 807) | 1.23"),
             "{table}"
         );
+        assert!(table.contains("| trace | unit | RMM pool |\n"), "{table}");
     }
 }
