@@ -199,12 +199,21 @@ impl Allocator {
         if self.is_of_parent() { Ok(None) } else { self.source.statistics() }
     }
 
-    /// The allocator as what only its sort can do; an error when it is of another.
+    /// The allocator as what only its sort can do; `None` when it is of another, or of the process that this one was forked from.
+    #[inline]
+    pub fn downcast<S: Source + 'static>(&self) -> Option<&S> {
+        if self.is_of_parent() {
+            return None;
+        }
+        self.source.as_any().downcast_ref()
+    }
+
+    /// As `downcast`, with an error that names the sort.
     pub fn as_sort<S: Source + 'static>(&self, sort: &str) -> Result<&S> {
         if self.is_of_parent() {
             return Err(self.forked());
         }
-        self.source.as_any().downcast_ref().ok_or_else(|| {
+        self.downcast().ok_or_else(|| {
             error!(
                 InvalidArgument,
                 "{} is no {sort} allocator; pass what warp_allocator_create_{sort} made",

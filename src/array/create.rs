@@ -1,7 +1,7 @@
 //! New arrays, in memory of their own.
 #![forbid(unsafe_code)]
 
-use super::dtype::{Dtype, Item};
+use super::dtype::Dtype;
 use super::layout::Layout;
 use super::storage::{Owner, Storage};
 use super::{ARRAYS, Array, Form, transfer};
@@ -39,7 +39,7 @@ pub fn create(
     // Found out first, so that what cannot be filled costs no allocation.
     let pattern = match content {
         Content::Item(address) if !layout.is_empty() => {
-            Item::from_vec(copy::read_pattern(address, u64::from(form.dtype.item_size()))?)
+            copy::read_pattern(address, u64::from(form.dtype.item_size()))?
         }
         Content::Ones => form.dtype.one()?,
         Content::Zeros => smallvec![0],

@@ -2,8 +2,9 @@
 //! type of less than a byte are padded, one item a byte.
 #![forbid(unsafe_code)]
 
+use crate::copy::Pattern;
 use crate::error::{Result, fail};
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 
 /// The codes of DLPack; the numbers are fixed there.
 pub mod code {
@@ -31,9 +32,6 @@ pub struct Dtype {
     lanes: u16,
     item_size: u32,
 }
-
-/// The bytes of one item.
-pub type Item = SmallVec<[u8; 32]>;
 
 impl Dtype {
     /// Completes what is left at zero, one lane and the size that follows, and checks the rest.
@@ -108,14 +106,14 @@ impl Dtype {
     }
 
     /// An item whose every lane is 1.
-    pub fn one(&self) -> Result<Item> {
-        let lane: Item = match (self.code, self.bits) {
+    pub fn one(&self) -> Result<Pattern> {
+        let lane: Pattern = match (self.code, self.bits) {
             (code::INT | code::UINT, bits) if bits >= 8 || self.lanes == 1 => integer_one(bits),
             (code::BOOL, _) => smallvec![1],
-            (code::FLOAT, 16) => SmallVec::from_slice(&0x3c00u16.to_ne_bytes()),
-            (code::FLOAT, 32) => SmallVec::from_slice(&1f32.to_ne_bytes()),
-            (code::FLOAT, 64) => SmallVec::from_slice(&1f64.to_ne_bytes()),
-            (code::BFLOAT, _) => SmallVec::from_slice(&0x3f80u16.to_ne_bytes()),
+            (code::FLOAT, 16) => Pattern::from_slice(&0x3c00u16.to_ne_bytes()),
+            (code::FLOAT, 32) => Pattern::from_slice(&1f32.to_ne_bytes()),
+            (code::FLOAT, 64) => Pattern::from_slice(&1f64.to_ne_bytes()),
+            (code::BFLOAT, _) => Pattern::from_slice(&0x3f80u16.to_ne_bytes()),
             (code::COMPLEX, bits) => {
                 let mut real = Dtype::new(code::FLOAT, bits / 2, 1, 0)?.one()?;
                 real.resize(real.len() * 2, 0);
@@ -131,8 +129,8 @@ impl Dtype {
     }
 }
 
-fn integer_one(bits: u8) -> Item {
-    let mut item: Item = smallvec![0; usize::from(bits).div_ceil(8)];
+fn integer_one(bits: u8) -> Pattern {
+    let mut item: Pattern = smallvec![0; usize::from(bits).div_ceil(8)];
     let lowest = if cfg!(target_endian = "little") { 0 } else { item.len() - 1 };
     item[lowest] = 1;
     item

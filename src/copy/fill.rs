@@ -273,9 +273,15 @@ pub(super) fn keep_pattern(bytes: &Arc<Vec<u8>>, graph: &Entered<Graph>) {
 /// What is told when there is no host memory for a pattern.
 const NO_ROOM: &str = "of a pattern; fill with a shorter one";
 
+/// Patterns of as many bytes need no memory of the heap.
+const SHORT: usize = 32;
+
+/// The bytes that a fill repeats.
+pub type Pattern = SmallVec<[u8; SHORT]>;
+
 /// A caller's pattern in pageable memory of our own. The caller's may lie in what is filled, or in page-locked memory, which
 /// the driver would read only when its copy runs.
-pub fn read_pattern(source: u64, length: u64) -> Result<Vec<u8>> {
+pub fn read_pattern(source: u64, length: u64) -> Result<Pattern> {
     if let Some(block) = alloc::find(source) {
         if let Some(lost) = block.lost() {
             return Err(lost.lost_error());
@@ -297,7 +303,11 @@ pub fn read_pattern(source: u64, length: u64) -> Result<Vec<u8>> {
         }
     }
     // SAFETY: host memory that the caller says has that many bytes, or ours and inside its block.
-    room::copy_of(unsafe { room::bytes_at(source, length) }, NO_ROOM)
+    let bytes = unsafe { room::bytes_at(source, length) };
+    match bytes.len() {
+        0..=SHORT => Ok(Pattern::from_slice(bytes)),
+        _ => room::copy_of(bytes, NO_ROOM).map(Pattern::from_vec),
+    }
 }
 
 /// # Safety

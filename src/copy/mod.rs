@@ -25,7 +25,7 @@ mod staged;
 mod threads;
 
 pub use batch::{Several, copy_all};
-pub use fill::{Runs, fill, fill_items, fill_runs, fill_with, read_pattern};
+pub use fill::{Pattern, Runs, fill, fill_items, fill_runs, fill_with, read_pattern};
 pub use items::{Items, Operand};
 pub use path::{Description, describe_items, describe_line, describe_nothing};
 pub use plan::{Index, Side, Step};

@@ -19,8 +19,9 @@ static void must(warp_status status)
 }
 
 static warp_device *gpu, *cpu;
+static warp_stream *stream;
 static warp_alloc_options options = {.struct_size = sizeof options};
-static void *block;
+static void *block, *second;
 static warp_array *array;
 
 static void pair(warp_device *device, uint64_t size)
@@ -86,6 +87,69 @@ void host_pair(int rounds)
     }
 }
 
+/* An allocator of other code that does nothing. */
+static warp_status take_fixed(void *user, const warp_alloc_request *request, void **out)
+{
+    (void)request;
+    *out = user;
+    return WARP_SUCCESS;
+}
+
+static warp_status give_fixed(void *user, void *ptr, const warp_alloc_request *request)
+{
+    (void)user, (void)ptr, (void)request;
+    return WARP_SUCCESS;
+}
+
+static warp_allocator *other_code(warp_memory_kind kind, uint32_t flags, uintptr_t at)
+{
+    warp_allocator_vtable vtable = {.struct_size = sizeof vtable, .kind = kind, .flags = flags};
+    warp_allocator *allocator = NULL;
+    vtable.allocate = take_fixed;
+    vtable.deallocate = give_fixed;
+    must(warp_allocator_create(&vtable, (void *)at, &allocator));
+    return allocator;
+}
+
+void other_code_host_pair(int rounds);
+void other_code_host_pair(int rounds)
+{
+    for (int i = 0; i < rounds; ++i)
+        pair(cpu, 4096);
+}
+
+void other_code_gpu_pair(int rounds);
+void other_code_gpu_pair(int rounds)
+{
+    for (int i = 0; i < rounds; ++i)
+        pair(gpu, 4096);
+}
+
+void small_copy(int rounds);
+void small_copy(int rounds)
+{
+    for (int i = 0; i < rounds; ++i)
+        must(warp_memory_copy(block, second, 4096, stream));
+}
+
+void small_fill(int rounds);
+void small_fill(int rounds)
+{
+    const uint32_t pattern = 0x01010101;
+    for (int i = 0; i < rounds; ++i)
+        must(warp_memory_fill(block, 4096, &pattern, sizeof pattern, stream));
+}
+
+void event_record(int rounds);
+void event_record(int rounds)
+{
+    static warp_event *event;
+    if (event == NULL)
+        must(warp_event_create(gpu, NULL, &event));
+    for (int i = 0; i < rounds; ++i)
+        must(warp_event_record(event, stream));
+}
+
 void pointer_info(int rounds);
 void pointer_info(int rounds)
 {
@@ -116,13 +180,15 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(int);
-        int cache; /* 1 device memory, 2 page-locked */
+        int serves; /* 1 the cache of device memory, 2 of page-locked; 3 other code's device memory, 4 host memory */
     } cases[] = {
         {"cache_pair", cache_pair, 1},     {"pinned_cache_pair", pinned_cache_pair, 2},
         {"cut_and_join", cut_and_join, 1}, {"default_cache_pair", default_cache_pair, 0},
         {"pool_pair", pool_pair, 0},       {"host_pair", host_pair, 0},
         {"pointer_info", pointer_info, 0}, {"array_access", array_access, 0},
-        {"error_path", error_path, 0},
+        {"error_path", error_path, 0},     {"other_code_host_pair", other_code_host_pair, 4},
+        {"small_copy", small_copy, 0},     {"other_code_gpu_pair", other_code_gpu_pair, 3},
+        {"small_fill", small_fill, 0},     {"event_record", event_record, 0},
     };
     int64_t shape[1] = {1000};
     warp_dtype f32 = {2, 32, 1, 4};
@@ -130,14 +196,21 @@ int main(int argc, char **argv)
     must(warp_device_get("cuda:0", &gpu));
     must(warp_device_get("cpu", &cpu));
     must(warp_alloc(gpu, 4096, &block));
+    must(warp_alloc(gpu, 4096, &second));
     must(warp_array_empty(gpu, f32, 1, shape, NULL, &array));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
         if (argc < 2 || strcmp(cases[i].name, argv[1]) != 0)
             continue;
-        if (cases[i].cache != 0)
-            must(warp_allocator_get_caching(cases[i].cache == 2 ? WARP_MEMORY_PINNED : 0, &options.allocator));
-        if (cases[i].cache != 2)
-            must(warp_stream_create(gpu, NULL, &options.stream));
+        must(warp_stream_create(gpu, NULL, &stream));
+        if (cases[i].serves == 1 || cases[i].serves == 2)
+            must(warp_allocator_get_caching(cases[i].serves == 2 ? WARP_MEMORY_PINNED : 0, &options.allocator));
+        if (cases[i].serves == 3)
+            options.allocator = other_code(WARP_MEMORY_CUDA_DEVICE,
+                                           WARP_ALLOCATOR_STREAM_ORDERED | WARP_ALLOCATOR_MANAGES_CONTEXT, 0x100000000000);
+        if (cases[i].serves == 4)
+            options.allocator = other_code(WARP_MEMORY_HOST, WARP_ALLOCATOR_HOST_MEMORY, 0x200000000000);
+        if (cases[i].serves != 2 && cases[i].serves != 4)
+            options.stream = stream;
         if (cases[i].run == default_cache_pair)
             must(warp_allocator_set_caching_for_all(1));
         cases[i].run(ROUNDS);

@@ -34,7 +34,8 @@ impl Run {
         Run {
             words: vec![program.as_ref().to_string_lossy().into_owned()],
             environment: Vec::new(),
-            removed: Vec::new(),
+            // Cargo lets us find what it builds itself; what we run has its libraries where it was told.
+            removed: vec!["LD_LIBRARY_PATH".to_string()],
             limit_seconds: 1200,
         }
     }

@@ -425,7 +425,7 @@ pub unsafe fn mend_in_child() {
 
 /// The caching allocator that an allocator is, if it is one.
 pub fn of(allocator: &Allocator) -> Option<&Caching> {
-    allocator.as_sort::<Caching>("caching").ok()
+    allocator.downcast()
 }
 
 /// Serves a request of a caller's on the usual way. `None` where it has to go the one of any allocator.

@@ -20,6 +20,11 @@ const CASES: &[(&str, u64)] = &[
     ("pointer_info", 360),
     ("array_access", 150),
     ("error_path", 1300),
+    ("other_code_host_pair", 2600),
+    ("other_code_gpu_pair", 3250),
+    ("small_copy", 1400),
+    ("small_fill", 1800),
+    ("event_record", 800),
 ];
 /// What each case does.
 const ROUNDS: u64 = 1000;
