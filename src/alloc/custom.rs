@@ -93,7 +93,7 @@ pub fn allocate(order: Order<'_>, from: &Entered<Allocator>) -> Result<u64> {
     let context = stream.enter_context(driver)?;
     let capturing = stream.is_capturing(driver).map_err(|f| device.error(driver, f))?;
     drop(context);
-    if !capturing && let Some(served) = caching::allocate(&order, from, Some(stream)) {
+    if !capturing && let Some(served) = serve_cached(&order, from, Some(stream)) {
         return served;
     }
     if capturing && !from.traits().captures {
@@ -128,7 +128,7 @@ pub fn allocate(order: Order<'_>, from: &Entered<Allocator>) -> Result<u64> {
 fn on_host(order: &Order<'_>, from: &Entered<Allocator>) -> Result<u64> {
     let recording = builtin::recording_on_cpu(order.size)?;
     if recording.is_none()
-        && let Some(served) = caching::allocate(order, from, None)
+        && let Some(served) = serve_cached(order, from, None)
     {
         return served;
     }
@@ -165,6 +165,25 @@ fn serve(from: &Entered<Allocator>, request: &Request<'_>) -> Result<u64> {
     match from.allocate(request) {
         Err(error) if error.status == Status::OutOfMemory && request.flags & flags::IN_CAPTURE == 0 => {
             serve_again(from, request, error)
+        }
+        served => served,
+    }
+}
+
+/// Asks a cache on its own way; once more, when it is out of memory, after it got back what it is owed. What it keeps it has given
+/// back itself.
+#[inline]
+fn serve_cached(
+    order: &Order<'_>,
+    from: &Entered<Allocator>,
+    stream: Option<&Entered<Stream>>,
+) -> Option<Result<u64>> {
+    match caching::allocate(order, from, stream) {
+        Some(Err(error))
+            if error.status == Status::OutOfMemory
+                && owed::drain(PATIENCE, |record| slot_of(record) == Some(from.index())) =>
+        {
+            caching::allocate(order, from, stream)
         }
         served => served,
     }

@@ -200,17 +200,10 @@ impl Caching {
             // Before it has more than ever: what is there in other sizes.
             self.give_back_whole(Some(request.device), size, true);
         }
-        let address = match self.ask(&self.upstream, &wanted) {
-            Err(error) if error.status == Status::OutOfMemory => {
-                // The limit is one of all devices together.
-                let device = if self.settings.limit == 0 { Some(request.device) } else { None };
-                if self.give_back_whole(device, u64::MAX, false) == 0 {
-                    return Err(self.short(request, error));
-                }
-                self.ask(&self.upstream, &wanted).map_err(|error| self.short(request, error))?
-            }
-            asked => asked?,
-        };
+        let address = self.ask_twice(&self.upstream, &wanted).map_err(|error| match error.status {
+            Status::OutOfMemory => self.short(request, error),
+            _ => error,
+        })?;
         let give_back = |_: &Error| {
             self.reserved.fetch_sub(size, Ordering::Relaxed);
             allocator::tell_of_unusable(self.upstream.deallocate(address, &wanted));
@@ -248,6 +241,21 @@ impl Caching {
                     self.upstream.title()
                 )
             }
+        }
+    }
+
+    /// As `ask`; once more, when there is no memory, after what nobody uses went back.
+    fn ask_twice(&self, upstream: &Upstream, wanted: &Request<'_>) -> Result<u64> {
+        match self.ask(upstream, wanted) {
+            Err(error) if error.status == Status::OutOfMemory => {
+                // The limit is one of all devices together.
+                let device = if self.settings.limit == 0 { Some(wanted.device) } else { None };
+                if self.give_back_whole(device, u64::MAX, false) == 0 {
+                    return Err(error);
+                }
+                self.ask(upstream, wanted)
+            }
+            asked => asked,
         }
     }
 
@@ -473,7 +481,7 @@ impl Source for Caching {
     fn allocate(&self, request: &Request<'_>) -> Result<u64> {
         self.require_serving()?;
         if !self.caches(request) {
-            return self.ask(self.past(request), request);
+            return self.ask_twice(self.past(request), request);
         }
         let lane = self.lane(request)?;
         let take = |inner: &mut Inner| {
