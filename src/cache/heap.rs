@@ -112,6 +112,8 @@ pub struct Chunk {
     pub size: u64,
     /// Whether it is for small blocks.
     pub small: bool,
+    /// Whether it came for another stream than the one whose memory it is now.
+    pub moved: bool,
     /// What is known of all blocks in it.
     pub like: Record,
 }
@@ -351,11 +353,25 @@ impl Heap {
         kept.into_iter().flatten().map(remove).collect()
     }
 
-    /// Chunks that are free as a whole, given up until they have `bytes` together: the one that is just enough, else the largest.
-    pub fn remove_whole(&mut self, bytes: u64) -> Vec<Chunk> {
+    /// Notes that all chunks are another stream's memory from now on.
+    pub fn move_all(&mut self) {
+        self.chunks.iter_mut().flatten().for_each(|kept| kept.chunk.moved = true);
+    }
+
+    pub fn has_moved(&self) -> bool {
+        self.chunks.iter().flatten().any(|kept| kept.chunk.moved)
+    }
+
+    /// Of the chunks that are free as a whole those that may go, given up until they have `bytes` together: the one that is just
+    /// enough, else the largest.
+    pub fn remove_whole(&mut self, bytes: u64, may_go: impl Fn(&Chunk) -> bool) -> Vec<Chunk> {
         let mut whole = Vec::new();
         for lists in [&self.whole_small, &self.whole_large] {
-            lists.each(|block| whole.push(block));
+            lists.each(|block| {
+                if self.chunks[block.chunk() as usize].as_ref().is_some_and(|kept| may_go(&kept.chunk)) {
+                    whole.push(block);
+                }
+            });
         }
         whole.sort_by_key(|block| block.size());
         let mut removed = Vec::new();

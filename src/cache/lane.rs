@@ -240,8 +240,13 @@ impl Inner {
     }
 
     /// As `Heap::remove_whole`.
-    pub fn remove_whole(&mut self, bytes: u64) -> Vec<Chunk> {
-        self.change(|heap| heap.remove_whole(bytes))
+    pub fn remove_whole(&mut self, bytes: u64, may_go: impl Fn(&Chunk) -> bool) -> Vec<Chunk> {
+        self.change(|heap| heap.remove_whole(bytes, may_go))
+    }
+
+    /// As `Heap::move_all`.
+    pub fn move_all(&mut self) {
+        self.heap.move_all();
     }
 
     /// As `Heap::remove_all`; for a closed lane.

@@ -109,6 +109,133 @@ PROCESS_TEST(others_stand_on_a_cache)
     CHECK_NOTHING_LEFT();
 }
 
+/* ---- streams that memory came for, and others ------------------------------------------------------------------------------ */
+
+/* A chunk that came for one stream is another one's by now, which still works on it, and goes back. What is below knows it as the
+ * first one's. */
+static void lend_and_give_back(int released)
+{
+    warp_allocator *below, *cache;
+    warp_stream *first, *second, *third;
+    void *lent, *next;
+    start_on("h200x2");
+    below = cache_over(builtin(WARP_MEMORY_CUDA_DEVICE), 0, 0);
+    cache = cache_over(below, 0, 0);
+    first = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+    lent = block_by(gpu(0), cache, 4 * MIB, first);
+    freed(lent);
+    if (released)
+        CHECK_STATUS(warp_stream_release(first), WARP_SUCCESS);
+    second = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+    third = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+    CHECK_EQ_PTR(block_by(gpu(0), cache, 4 * MIB, second), lent);
+    hold(second);
+    fill_on(second, lent, 4 * MIB);
+    freed(lent);
+    (void)trimmed(cache, gpu(0));
+    next = block_by(gpu(0), below, 4 * MIB, released ? third : first);
+    CHECK(next != lent);
+    freed(next);
+    let_on(second);
+    CHECK_STATUS(warp_stream_synchronize(second), WARP_SUCCESS);
+    (void)trimmed(cache, gpu(0));
+    CHECK_EQ_U64(measured(cache).reserved_bytes, 0);
+    CHECK_EQ_U64(measured(below).used_bytes, 0);
+    /* At the end it goes back whatever the stream does, which is waited for. */
+    freed(block_by(gpu(0), cache, 4 * MIB, third));
+    lent = block_by(gpu(0), cache, 4 * MIB, second);
+    hold(second);
+    fill_on(second, lent, 4 * MIB);
+    freed(lent);
+    release(cache);
+    CHECK_EQ_U64(measured(below).used_bytes, 0);
+    let_on(second);
+    if (!released)
+        CHECK_STATUS(warp_stream_release(first), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(second), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(third), WARP_SUCCESS);
+    release(below);
+    CHECK_NOTHING_LEFT();
+    check_no_violation();
+}
+
+PROCESS_TEST(what_was_lent_to_another_stream_goes_back_to_a_cache_when_that_is_done)
+{
+    lend_and_give_back(0);
+}
+
+PROCESS_TEST(what_a_released_stream_left_to_the_next_goes_back_to_a_cache_when_that_is_done)
+{
+    lend_and_give_back(1);
+}
+
+uint32_t cuStreamIsCapturing(CUstream stream, int32_t *out);
+
+static int back_in_a_capture, back_on_another;
+static CUstream made_for;
+
+static void note_stream_made_for(struct recorder *r, const warp_alloc_request *request)
+{
+    (void)r;
+    made_for = request->native_stream;
+}
+
+static void note_stream_back(struct recorder *r, const warp_alloc_request *request)
+{
+    int32_t captured = 0;
+    (void)r;
+    if (request->stream == NULL)
+        return;
+    CHECK_EQ_U64(SIMULATOR(cuStreamIsCapturing)(request->native_stream, &captured), 0);
+    back_in_a_capture += captured != 0;
+    back_on_another += request->native_stream != made_for;
+}
+
+/* "While work on the block's own stream still uses the memory", and of a capture only what is its own. */
+PROCESS_TEST(callbacks_get_chunks_back_on_the_stream_that_they_came_for)
+{
+    static struct recorder r;
+    warp_allocator *cache;
+    warp_stream *one, *two;
+    warp_graph *graph = NULL;
+    void *ptr;
+    start_on("h200x2");
+    r.kind = WARP_MEMORY_CUDA_DEVICE;
+    r.flags = WARP_ALLOCATOR_STREAM_ORDERED;
+    r.without = NO_TRIM; /* so that a trim says what the cache gave back */
+    r.on_allocate = note_stream_made_for;
+    r.on_deallocate = note_stream_back;
+    cache = cache_over(created(&r, WARP_MEMORY_CUDA_DEVICE), 0, 0);
+    let_go(&r);
+    one = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+    two = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+    freed(block_by(gpu(0), cache, 4 * MIB, one));
+    CHECK_STATUS(warp_capture_begin(one, WARP_CAPTURE_THREAD_LOCAL), WARP_SUCCESS);
+    CHECK_EQ_U64(trimmed(cache, gpu(0)), 0);
+    CHECK_STATUS(warp_capture_end(one, &graph), WARP_SUCCESS);
+    CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
+    CHECK_EQ_I64(back_in_a_capture, 0);
+    CHECK_EQ_U64(trimmed(cache, gpu(0)), 4 * MIB);
+    /* Lent to another one, which works on it. */
+    ptr = block_by(gpu(0), cache, 4 * MIB, one);
+    freed(ptr);
+    CHECK_EQ_PTR(block_by(gpu(0), cache, 4 * MIB, two), ptr);
+    hold(two);
+    fill_on(two, ptr, 4 * MIB);
+    freed(ptr);
+    (void)trimmed(cache, gpu(0));
+    CHECK_EQ_I64(back_on_another, 0);
+    let_on(two);
+    CHECK_STATUS(warp_stream_synchronize(two), WARP_SUCCESS);
+    CHECK_EQ_U64(trimmed(cache, gpu(0)), 4 * MIB);
+    release(cache);
+    CHECK_OVER(&r);
+    CHECK_EQ_I64(back_on_another, 0);
+    CHECK_STATUS(warp_stream_release(one), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(two), WARP_SUCCESS);
+    CHECK_NOTHING_LEFT();
+}
+
 PROCESS_TEST(an_upstream_of_callbacks_gets_every_chunk_back_once)
 {
     static struct recorder r;

@@ -65,8 +65,9 @@ impl Caching {
         {
             {
                 // Who looks for the stream under the lock may use what it found until the lock is free.
-                let _alone = lane.lock();
+                let mut alone = lane.lock();
                 lane.of().set_stream(stream.hold());
+                alone.move_all();
             }
             lanes.0.remove(&(key.0, Some(before)));
             lanes.0.insert(key, lane);
@@ -182,7 +183,7 @@ impl Caching {
                     .then(|| inner.remove_one(size, small))?
             });
             if let Some(chunk) = chunk {
-                return lane.lock().add(chunk).is_ok();
+                return lane.lock().add(Chunk { moved: true, ..chunk }).is_ok();
             }
         }
         false
@@ -206,9 +207,20 @@ impl Caching {
         self.give_back_of_lane(lane, |whole| whole.saturating_sub(keep), false);
     }
 
+    /// Whether a chunk can go back in the order of its lane's stream: most allocators know the stream alone that it came for.
+    fn goes_in_order(&self, chunk: &Chunk) -> bool {
+        let below = self.upstream.traits();
+        below.ordered && (below.any_stream || !chunk.moved)
+    }
+
+    /// Whether chunks that came for a stream can go back in its order now.
+    fn orders_after(&self, stream: &Entered<Stream>) -> bool {
+        let below = self.upstream.traits();
+        below.ordered && (below.any_stream || is_surely_not_captured(stream))
+    }
+
     /// `bytes` is told what is free in whole chunks of all lanes together, and says how much of it is to go.
     fn give_back_of_lane(&self, lane: &'static Lane, bytes: impl FnOnce(u64) -> u64, idle: bool) -> u64 {
-        let is_ordered = self.upstream.traits().ordered;
         // Under the lock from the look at the work to the taking, as in `borrow`.
         let (chunks, stream) = log::after(|| {
             let mut inner = lane.lock();
@@ -216,14 +228,17 @@ impl Caching {
             if inner.heap().whole == 0 {
                 return (Vec::new(), None);
             }
+            let all_in_order = self.upstream.traits().any_stream || !inner.heap().has_moved();
             let stream = match self.work_of(lane) {
-                Work::Goes(stream) if is_ordered && !idle => Some(stream),
                 Work::Done => None,
+                Work::Goes(stream) if !idle && all_in_order && self.orders_after(&stream) => Some(stream),
                 _ if self.is_idle(lane) => None,
+                Work::Goes(stream) if !idle && self.orders_after(&stream) => Some(stream),
                 _ => return (Vec::new(), None),
             };
             let bytes = bytes(self.totals.whole.load(Ordering::Relaxed));
-            (inner.remove_whole(bytes), stream)
+            let may_go = |chunk: &Chunk| stream.is_none() || self.goes_in_order(chunk);
+            (inner.remove_whole(bytes, may_go), stream)
         });
         chunks.into_iter().map(|chunk| self.give_back(lane, chunk, stream.as_ref())).sum()
     }
@@ -259,7 +274,7 @@ impl Caching {
     fn give_back_at_last(&self, lane: &'static Lane, chunks: Vec<Chunk>, stream: Option<&Entered<Stream>>) {
         let give = |chunks: Vec<Chunk>| {
             chunks.into_iter().for_each(|chunk| _ = self.give_back(lane, chunk, stream));
-            lane.lock().remove_whole(u64::MAX)
+            lane.lock().remove_whole(u64::MAX, |_| true)
         };
         let again = give(chunks);
         for chunk in give(again) {
@@ -291,16 +306,15 @@ impl Caching {
 
     /// At the end, when no block of it is out: everything goes back, whatever its streams do, and they are let go of.
     pub fn let_go_of_all(&self) {
-        let is_ordered = self.upstream.traits().ordered;
         let lanes: Vec<_> = self.lanes.lock().0.drain().map(|(_, lane)| lane).collect();
         for lane in lanes {
             let chunks = {
                 let mut inner = lane.lock();
                 inner.close();
-                if is_lost(lane) { inner.remove_all(|_| ()) } else { inner.remove_whole(u64::MAX) }
+                if is_lost(lane) { inner.remove_all(|_| ()) } else { inner.remove_whole(u64::MAX, |_| true) }
             };
             let stream = match self.work_of(lane) {
-                Work::Goes(stream) if is_ordered => Some(stream),
+                Work::Goes(stream) if chunks.iter().all(|chunk| self.goes_in_order(chunk)) => Some(stream),
                 Work::Done => None,
                 Work::Goes(_) | Work::Unknown => {
                     if !chunks.is_empty() {
@@ -314,6 +328,13 @@ impl Caching {
             give_up(lane);
         }
     }
+}
+
+fn is_surely_not_captured(stream: &Entered<Stream>) -> bool {
+    runtime::driver().is_ok_and(|driver| {
+        let context = stream.enter_context(driver);
+        context.is_ok_and(|_context| !stream.is_capturing(driver).unwrap_or(true))
+    })
 }
 
 fn is_lost(lane: &Lane) -> bool {

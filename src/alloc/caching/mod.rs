@@ -209,7 +209,7 @@ impl Caching {
             allocator::tell_of_unusable(self.upstream.deallocate(address, &wanted));
         };
         let made = custom::what_was_made(&self.upstream, &wanted, address).inspect_err(give_back)?;
-        let chunk = Chunk { base: address, size, small, like: made.record(address, &wanted) };
+        let chunk = Chunk { base: address, size, small, moved: false, like: made.record(address, &wanted) };
         let add = || {
             let mut inner = lane.lock();
             self.require_same(lane, request).map(|()| inner.add(chunk))
@@ -472,6 +472,8 @@ impl Source for Caching {
         let below = self.upstream.traits();
         Traits {
             ordered: true,
+            // What comes back is at once its own stream's.
+            any_stream: false,
             captures: self.in_captures.as_ref().map_or(below.captures, |other| other.traits().captures),
             kind: if self.in_captures.is_some() { None } else { below.kind },
             ..below
