@@ -220,6 +220,8 @@ pub struct Made {
     pool: u32,
     /// The graph that it is memory of, with a hold on it.
     graph: Option<u32>,
+    /// Of page-locked memory that the library made: the GPU in whose context.
+    home: Option<u32>,
     flags: u16,
 }
 
@@ -238,7 +240,7 @@ impl Made {
         let record = if request.device.is_cuda() {
             record
         } else {
-            record.with_context(u32::from(request.device.index()))
+            record.with_context(self.home.unwrap_or(u32::from(request.device.index())))
         };
         match self.graph {
             Some(graph) => record.with_graph(graph),
@@ -251,7 +253,7 @@ impl Made {
 #[inline]
 fn plain(kind: Kind) -> Made {
     let flags = if kind == Kind::CudaDevice || kind == Kind::CudaMempool { MADE_ELSEWHERE } else { 0 };
-    Made { kind, rule: Rule::of_kind(kind), pool: 0, graph: None, flags }
+    Made { kind, rule: Rule::of_kind(kind), pool: 0, graph: None, home: None, flags }
 }
 
 /// Finds out what an allocator gave: what it had from here itself, what it says it makes, or what the driver says it is.
@@ -292,6 +294,7 @@ fn find_out(from: &Allocator, request: &Request<'_>, address: u64) -> Result<Mad
             rule: Rule::GraphFixed,
             pool: 0,
             graph: None,
+            home: None,
             flags: MADE_ELSEWHERE,
         }),
         Kind::Unknown => Err(wrong(
@@ -315,7 +318,7 @@ fn find_out(from: &Allocator, request: &Request<'_>, address: u64) -> Result<Mad
                     ),
                 ));
             }
-            Ok(Made { kind, rule: found.rule, pool: 0, graph: None, flags: MADE_ELSEWHERE })
+            Ok(Made { kind, rule: found.rule, pool: 0, graph: None, home: None, flags: MADE_ELSEWHERE })
         }
         kind => Err(wrong(
             from,
@@ -363,6 +366,7 @@ fn of_reserve(from: &Allocator, request: &Request<'_>, address: u64, reserve: &R
         rule: Rule::of_record(reserve),
         pool: reserve.pool(),
         graph: is_graphs.then(|| reserve.graph()),
+        home: (kind == Kind::Pinned).then(|| reserve.context()),
         flags: reserve.flags() & (OF_GRAPH | NOT_YET),
     })
 }
@@ -374,6 +378,7 @@ fn wrong(from: &Allocator, address: u64, what: std::fmt::Arguments<'_>) -> Error
 
 /// Enters a block. An address that somebody has already is the allocator's failure, and not given back to it: it is in use.
 fn enter(ledger: &Ledger, from: &Entered<Allocator>, record: &Record) -> Result<()> {
+    caching::make_way();
     let me = from.thread();
     let refused = loop {
         match ledger.insert_as(me.number(), record) {

@@ -337,4 +337,111 @@ PROCESS_TEST(no_block_of_a_dead_context_is_handed_out_once_that_is_known)
     release(cache);
 }
 
+/* A block that no cache has lies where a lost device's cached memory lay: in use then, at hand, or free. */
+PROCESS_TEST(blocks_of_no_cache_lie_where_a_lost_devices_cache_was)
+{
+    int way;
+    start_on("h200x2");
+    for (way = 0; way < 6; ++way) {
+        warp_allocator *cache = cache_over(builtin(WARP_MEMORY_CUDA_DEVICE), 0, 0), *limit = NULL;
+        warp_device *device = gpu(0);
+        void *old = block_by(device, cache, 4 * MIB, NULL), *now;
+        CHECK_STATUS(warp_allocator_create_limit(builtin(WARP_MEMORY_CUDA_DEVICE), GIB, &limit), WARP_SUCCESS);
+        if (way % 3 != 0)
+            freed(old);
+        if (way % 3 == 2)
+            freed(block_by(device, cache, 4 * MIB - 1 * KIB, NULL));
+        CHECK_EQ_U64(SIMULATOR(warpsim_reset_device)(0), 0);
+        CHECK_STATUS(warp_device_synchronize(device), WARP_ERROR_DEVICE_LOST);
+        now = way < 3 ? block_of(gpu(0), 4 * MIB, WARP_MEMORY_CUDA_DEVICE) : block_by(gpu(0), limit, 4 * MIB, NULL);
+        CHECK_EQ_PTR(now, old);
+        CHECK_EQ_PTR(pointer_info((char *)now + 3 * MIB).base, now);
+        CHECK_EQ_I64(pointer_info(now).is_owned, 1);
+        CHECK_EQ_I64(pointer_info(now).is_lost, 0);
+        CHECK_EQ_PTR(server_of(now), way < 3 ? NULL : limit);
+        put_pattern(now, 4 * MIB, (uint64_t)way);
+        if (way % 2)
+            (void)trimmed(cache, gpu(0));
+        freed(block_by(gpu(0), cache, 100, NULL));
+        CHECK_EQ_U64(find_pattern(now, 4 * MIB, (uint64_t)way), 4 * MIB);
+        freed(now);
+        CHECK_STATUS(warp_free(now), WARP_ERROR_DOUBLE_FREE);
+        release(limit);
+        release(cache);
+        if (check_failure_count() != 0) {
+            printf("\n    (way %d)", way);
+            return;
+        }
+    }
+    CHECK_NOTHING_LEFT();
+}
+
+/* Page-locked memory goes with the context that it was made in, though it is the CPU's; what came of another one stays. */
+PROCESS_TEST(page_locked_memory_of_a_dead_context_is_handed_out_no_more)
+{
+    warp_allocator *cache;
+    warp_device *device;
+    void *dead[3], *alive[3], *ptr;
+    int i;
+    start_on("h200x2");
+    cache = own_cache(WARP_MEMORY_PINNED);
+    device = gpu(0);
+    CHECK_EQ_U64(SIMULATOR(cuCtxSetCurrent)(driver_primary(0)), 0);
+    for (i = 0; i < 3; ++i)
+        dead[i] = block_by(cpu(), cache, i == 2 ? 3 * MIB : 700 * KIB, NULL);
+    CHECK_STATUS(warp_device_synchronize(device), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(cuCtxSetCurrent)(context_of(gpu(1))), 0);
+    for (i = 0; i < 3; ++i) {
+        alive[i] = block_by(cpu(), cache, 5 * MIB, NULL);
+        put_pattern(alive[i], 5 * MIB, (uint64_t)i);
+    }
+    freed(dead[0]);
+    freed(alive[0]);
+    CHECK_EQ_U64(SIMULATOR(warpsim_reset_device)(0), 0);
+    CHECK_STATUS(warp_device_synchronize(device), WARP_ERROR_DEVICE_LOST);
+    CHECK_EQ_I64(pointer_info(dead[1]).is_lost, 1);
+    CHECK_EQ_I64(pointer_info(alive[1]).is_lost, 0);
+    for (i = 0; i < 3; ++i) {
+        ptr = i == 2 ? tagged(cpu(), cache, 700 * KIB, NULL) : block_by(cpu(), cache, 700 * KIB, NULL);
+        CHECK_EQ_I64(pointer_info(ptr).is_lost, 0);
+        put_pattern(ptr, 700 * KIB, 9);
+        freed(ptr);
+    }
+    CHECK_EQ_U64(find_pattern(alive[1], 5 * MIB, 1), 5 * MIB);
+    /* Where the new chunk is nothing is left of the old block. */
+    for (i = 1; i < 3; ++i)
+        if (pointer_info(dead[i]).is_owned)
+            freed(dead[i]);
+    ptr = block_by(cpu(), cache, 5 * MIB, NULL);
+    CHECK_EQ_PTR(ptr, alive[0]);
+    freed(ptr);
+    freed(alive[1]);
+    freed(alive[2]);
+    check_empty(cache);
+    CHECK_EQ_U64(trimmed(cache, cpu()), 3 * 6 * MIB + 2 * MIB);
+    CHECK_EQ_U64(SIMULATOR(cuCtxSetCurrent)(NULL), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pinned"), 0);
+}
+
+/* And through others. */
+PROCESS_TEST(page_locked_memory_that_allocators_hand_on_is_lost_with_its_context)
+{
+    warp_allocator *limit = NULL;
+    warp_device *device;
+    void *ptr;
+    start_on("h200x2");
+    device = gpu(0);
+    CHECK_STATUS(warp_allocator_create_limit(builtin(WARP_MEMORY_PINNED), GIB, &limit), WARP_SUCCESS);
+    ptr = block_by(cpu(), limit, 1000, NULL);
+    CHECK_EQ_I64(pointer_info(ptr).is_lost, 0);
+    CHECK_STATUS(warp_device_synchronize(device), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(warpsim_reset_device)(0), 0);
+    CHECK_STATUS(warp_device_synchronize(device), WARP_ERROR_DEVICE_LOST);
+    CHECK_EQ_I64(pointer_info(ptr).is_lost, 1);
+    freed(ptr);
+    CHECK_EQ_U64(live_of(limit), 0);
+    release(limit);
+    CHECK_NOTHING_LEFT();
+}
+
 CHECK_MAIN()

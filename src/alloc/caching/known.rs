@@ -50,13 +50,19 @@ fn look(address: u64) -> Option<Cached> {
                 if record.contains(address) {
                     return Some(Cached::Out(block, life, record));
                 }
-                return Some(Cached::Nobodys);
+                return nobodys(&chunk);
             }
             State::Telling => std::thread::yield_now(),
             State::Told => return Some(Cached::Told),
-            State::Void | State::Free | State::AtHand => return Some(Cached::Nobodys),
+            State::Void | State::Free | State::AtHand => return nobodys(&chunk),
         }
     }
+}
+
+/// Where memory went with its context, other memory may be by now.
+#[cold]
+fn nobodys(chunk: &Record) -> Option<Cached> {
+    if super::is_dead(chunk) { None } else { Some(Cached::Nobodys) }
 }
 
 /// The record of the caller's block that an address lies in.

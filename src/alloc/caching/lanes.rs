@@ -44,6 +44,9 @@ impl Caching {
     pub fn lane(&self, request: &Request<'_>) -> Result<&'static Lane> {
         let stream = request.stream.filter(|_| request.device.is_cuda());
         let key = (request.device.index(), stream.map(|stream| stream.index()));
+        if self.losses.load(Ordering::Acquire) != device::losses() {
+            self.forget_lost();
+        }
         if let Some(lane) = self.lanes.lock().0.get(&key) {
             return Ok(lane);
         }
@@ -228,7 +231,7 @@ impl Caching {
             if inner.heap().whole == 0 {
                 return (Vec::new(), None);
             }
-            let all_in_order = self.upstream.traits().any_stream || !inner.heap().has_moved();
+            let all_in_order = self.upstream.traits().any_stream || !inner.heap().has(|chunk| chunk.moved);
             let stream = match self.work_of(lane) {
                 Work::Done => None,
                 Work::Goes(stream) if !idle && all_in_order && self.orders_after(&stream) => Some(stream),
@@ -246,7 +249,7 @@ impl Caching {
     /// Gives one chunk back; in the order of a stream, or idle without one.
     fn give_back(&self, lane: &'static Lane, chunk: Chunk, stream: Option<&Entered<Stream>>) -> u64 {
         let Some(device) = device::at(lane.of().device()) else { return 0 };
-        let lost = if device.is_lost() { flags::DEVICE_LOST } else { 0 };
+        let lost = if is_dead(&chunk) { flags::DEVICE_LOST } else { 0 };
         let idle = if stream.is_none() { flags::IDLE } else { 0 };
         let request = Request {
             device,
@@ -272,9 +275,20 @@ impl Caching {
 
     /// Gives all chunks back of a lane that is about to be nobody's. What cannot go back is asked for once more, and then lost.
     fn give_back_at_last(&self, lane: &'static Lane, chunks: Vec<Chunk>, stream: Option<&Entered<Stream>>) {
+        self.give_back_surely(lane, chunks, stream, |_| true);
+    }
+
+    /// As `give_back_at_last`, of a lane from which just those are to go.
+    fn give_back_surely(
+        &self,
+        lane: &'static Lane,
+        chunks: Vec<Chunk>,
+        stream: Option<&Entered<Stream>>,
+        is_to_go: impl Fn(&Chunk) -> bool,
+    ) {
         let give = |chunks: Vec<Chunk>| {
             chunks.into_iter().for_each(|chunk| _ = self.give_back(lane, chunk, stream));
-            lane.lock().remove_whole(u64::MAX, |_| true)
+            lane.lock().remove_whole(u64::MAX, &is_to_go)
         };
         let again = give(chunks);
         for chunk in give(again) {
@@ -286,19 +300,51 @@ impl Caching {
         }
     }
 
+    /// Has the ledger know the blocks that callers have of a lane of which a lost device's context took memory along, and hands out
+    /// nothing of it on the usual way.
+    fn close_lost(&self, lane: &'static Lane) {
+        lane.lock().close();
+        if let Err(error) = self.tell_blocks_of(|of| std::ptr::eq(of, lane)) {
+            log!(Error, "blocks of a lost device: {error}");
+        }
+    }
+
+    /// Has the ledger know all blocks that callers have of what lost devices' contexts took along.
+    pub fn tell_of_lost(&self) {
+        self.lanes_of(None).into_iter().filter(|lane| has_dead(lane)).for_each(|lane| self.close_lost(lane));
+    }
+
     /// Forgets what lost devices' contexts took along: the chunks go back, and blocks in them that callers have are the ledger's alone.
     pub fn forget_lost(&self) {
+        let losses = device::losses();
+        self.forget_lost_devices();
+        for lane in self.lanes_of(None).into_iter().filter(|lane| has_dead(lane)) {
+            // Page-locked memory of several contexts: what is dead goes, and the rest serves on.
+            super::EVER_LOST.store(true, Ordering::Release);
+            self.close_lost(lane);
+            let chunks = {
+                let mut inner = lane.lock();
+                let removed = inner.remove_dead(is_dead, |told| _ = self.orphans.lock().insert(told));
+                // `closing` says so first and closes the lanes then.
+                if !self.closing.load(Ordering::SeqCst) {
+                    inner.open();
+                }
+                removed
+            };
+            self.give_back_surely(lane, chunks, None, is_dead);
+        }
+        self.losses.store(losses, Ordering::Release);
+    }
+
+    fn forget_lost_devices(&self) {
         let lost: Vec<_> = {
             let mut lanes = self.lanes.lock();
             lanes.0.extract_if(|_, lane| is_lost(lane)).map(|(_, lane)| lane).collect()
         };
         for lane in lost {
             super::EVER_LOST.store(true, Ordering::Release);
-            lane.lock().close();
-            if let Err(error) = self.tell_blocks_of(|of| std::ptr::eq(of, lane)) {
-                log!(Error, "blocks of a lost device: {error}");
-            }
-            let chunks = lane.lock().remove_all(|told| _ = self.orphans.lock().insert(told));
+            self.close_lost(lane);
+            let chunks = lane.lock().remove_dead(|_| true, |told| _ = self.orphans.lock().insert(told));
             self.give_back_at_last(lane, chunks, None);
             give_up(lane);
         }
@@ -311,7 +357,11 @@ impl Caching {
             let chunks = {
                 let mut inner = lane.lock();
                 inner.close();
-                if is_lost(lane) { inner.remove_all(|_| ()) } else { inner.remove_whole(u64::MAX, |_| true) }
+                if is_lost(lane) {
+                    inner.remove_dead(|_| true, |_| ())
+                } else {
+                    inner.remove_whole(u64::MAX, |_| true)
+                }
             };
             let stream = match self.work_of(lane) {
                 Work::Goes(stream) if chunks.iter().all(|chunk| self.goes_in_order(chunk)) => Some(stream),
@@ -339,6 +389,15 @@ fn is_surely_not_captured(stream: &Entered<Stream>) -> bool {
 
 fn is_lost(lane: &Lane) -> bool {
     device::at(lane.of().device()).is_some_and(Device::is_lost)
+}
+
+/// Whether memory went with the context that it was made in.
+fn is_dead(chunk: &Chunk) -> bool {
+    super::is_dead(&chunk.like)
+}
+
+fn has_dead(lane: &Lane) -> bool {
+    is_lost(lane) || lane.lock().heap().has(is_dead)
 }
 
 /// A lane that is in no list any more, and has no memory.

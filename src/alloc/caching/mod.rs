@@ -17,10 +17,11 @@ use super::{Kind, LEDGER, NATURAL_ALIGNMENT};
 use super::{custom, direct};
 use crate::allocator::{self, Allocator, Request, Source, Stacked, Statistics, Traits, Upstream, flags};
 use crate::cache::{self, Block, Chunk, Inner, Lane, Life, Refused, State, Totals};
-use crate::device::Device;
+use crate::device::{self, Device};
 use crate::error::{Error, Result, Status, error, fail};
 use crate::fork::Lock;
 use crate::handle::{Entered, Handle};
+use crate::ledger::Record;
 use crate::log::log;
 use crate::runtime;
 use crate::stream::Stream;
@@ -56,6 +57,8 @@ pub struct Caching {
     peak_reserved: AtomicU64,
     /// Blocks that callers have of memory that a lost device's context took along: the ledger knows them, the cache no more.
     orphans: Mutex<HashSet<u64>>,
+    /// As many devices were lost when it last looked what they took along.
+    losses: AtomicU64,
     /// How often more memory was asked for.
     grown: AtomicU64,
     failures: AtomicU64,
@@ -99,6 +102,7 @@ impl Caching {
             reserved: AtomicU64::new(0),
             peak_reserved: AtomicU64::new(0),
             orphans: Mutex::new(HashSet::new()),
+            losses: AtomicU64::new(device::losses()),
             grown: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             slot: AtomicU32::new(0),
@@ -359,6 +363,34 @@ fn forget_lost() {
             caching.forget_lost();
         }
     });
+}
+
+/// Whether memory went with the context that it was made in.
+fn is_dead(record: &Record) -> bool {
+    super::owner_of(record).is_some_and(Device::is_lost)
+}
+
+/// As many devices were lost when the ledger was last told of what they took along.
+static TOLD_OF: AtomicU64 = AtomicU64::new(0);
+
+/// Before a block is entered that no cache has: it may lie where one lay that a lost device's context took along, and the ledger alone
+/// can say which of them there is.
+#[inline]
+pub fn make_way() {
+    if ever_was() && TOLD_OF.load(Ordering::Acquire) != device::losses() {
+        tell_of_lost();
+    }
+}
+
+#[cold]
+fn tell_of_lost() {
+    let losses = device::losses();
+    allocator::each(|allocator| {
+        if let Some(caching) = of(allocator).filter(|caching| caching.require_own_process().is_ok()) {
+            caching.tell_of_lost();
+        }
+    });
+    TOLD_OF.store(losses, Ordering::Release);
 }
 
 /// Whether a cache ever had memory on a device that was lost.
