@@ -18,7 +18,7 @@ use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::{Error, Result, Status, error, fail};
 use crate::handle::{Entered, Handle};
-use crate::ledger::{InsertError, Ledger, Record};
+use crate::ledger::{InsertError, Ledger, Overlap, Record};
 use crate::log::log;
 use crate::stream::Stream;
 use std::time::Duration;
@@ -381,6 +381,12 @@ fn enter(ledger: &Ledger, from: &Entered<Allocator>, record: &Record) -> Result<
     caching::make_way();
     let me = from.thread();
     let refused = loop {
+        // A cached block may be one that the ledger does not know.
+        if std::ptr::eq(ledger, &LEDGER)
+            && let Some(old) = caching::find_unknown(record.base())
+        {
+            break InsertError::Overlap(Overlap(old));
+        }
         match ledger.insert_as(me.number(), record) {
             Ok(()) => {
                 statistics::count_alloc(ledger, me, record);

@@ -75,6 +75,15 @@ pub fn find(address: u64) -> Option<Record> {
     }
 }
 
+/// As `find`, of a block that the ledger does not know.
+#[inline]
+pub fn find_unknown(address: u64) -> Option<Record> {
+    match cached(address) {
+        Some(Cached::Out(_, _, record)) => Some(record),
+        _ => None,
+    }
+}
+
 /// Whether a block that began there went back to a cache a short while ago.
 pub fn was_freed(base: u64) -> bool {
     ever_was() && cache::was_freed(base)

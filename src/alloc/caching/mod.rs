@@ -10,7 +10,7 @@ mod known;
 mod lanes;
 
 pub use at_hand::{Asked, allocate_again, free_again, free_found, remembering};
-pub use known::{each, find, is_kept, tell, was_freed};
+pub use known::{each, find, find_unknown, is_kept, tell, was_freed};
 
 use super::builtin::Order;
 use super::{Kind, LEDGER, NATURAL_ALIGNMENT};
