@@ -186,6 +186,13 @@ static void *let_on_soon(void *stream)
     return NULL;
 }
 
+static void *let_all_on_soon(void *unused)
+{
+    usleep(50000);
+    SIMULATOR(warpsim_release_all)();
+    return unused;
+}
+
 /* What was freed and is still used on another stream, which has it for a while, is all that there may be. */
 static void wait_for_what_is_owed(warp_device *on, warp_allocator *cache, uint64_t size)
 {
@@ -222,6 +229,48 @@ PROCESS_TEST(page_locked_memory_that_a_copy_still_reads_is_waited_for)
     /* Also by who asks for it past the cache. */
     ptr = block_of(cpu(), 6 * MIB, WARP_MEMORY_PINNED);
     freed(ptr);
+}
+
+/* What was freed is all that there may be, nobody has it, and its stream still works for a while: also one that was released. */
+static void wait_for_a_stream(warp_allocator *cache, int released)
+{
+    warp_stream *own = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING), *other = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+    pthread_t thread;
+    void *block = block_by(gpu(0), cache, 400 * MIB, own), *next = NULL;
+    hold(own);
+    fill_on(own, block, MIB);
+    freed(block);
+    if (released)
+        CHECK_STATUS(warp_stream_release(own), WARP_SUCCESS);
+    REQUIRE(pthread_create(&thread, NULL, let_all_on_soon, NULL) == 0);
+    CHECK_STATUS(try_by(gpu(0), cache, 400 * MIB, other, &next), WARP_SUCCESS);
+    pthread_join(thread, NULL);
+    freed(next);
+    if (!released)
+        CHECK_STATUS(warp_stream_release(own), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(other), WARP_SUCCESS);
+    release(cache);
+    check_no_violation();
+    CHECK_NOTHING_LEFT();
+}
+
+PROCESS_TEST(what_is_kept_for_a_stream_that_still_works_is_waited_for)
+{
+    static struct recorder r;
+    warp_allocator *limit = NULL;
+    start_on("h200x2,memory=700MiB");
+    SIMULATOR(warpsim_auto_release)(0);
+    wait_for_a_stream(cache_over(builtin(WARP_MEMORY_CUDA_DEVICE), 0, 0), 0);
+    wait_for_a_stream(cache_over(builtin(WARP_MEMORY_CUDA_DEVICE), 0, 0), 1);
+    wait_for_a_stream(cache_over(builtin(WARP_MEMORY_CUDA_DEVICE), 500 * MIB, 0), 1);
+    /* And where memory only goes back when its work is done. */
+    r.kind = WARP_MEMORY_CUDA_DEVICE;
+    CHECK_STATUS(warp_allocator_create_limit(created(&r, WARP_MEMORY_CUDA_DEVICE), 500 * MIB, &limit), WARP_SUCCESS);
+    let_go(&r);
+    wait_for_a_stream(cache_over(limit, 0, 0), 0);
+    wait_for_a_stream(cache_over(limit, 0, 0), 1);
+    release(limit);
+    CHECK_OVER(&r);
 }
 
 PROCESS_TEST(what_is_kept_makes_room_for_what_passes_the_cache_by)

@@ -161,6 +161,17 @@ impl Caching {
         }
     }
 
+    /// Whether chunks that nobody uses will be free to go when work is done that goes on now.
+    pub fn some_will_be_idle(&self, device: Option<&'static Device>) -> bool {
+        self.lanes_of(device).into_iter().any(|lane| {
+            let will_be = || match self.work_of(lane) {
+                Work::Goes(stream) => stream.is_owned() && is_surely_not_captured(&stream),
+                Work::Done | Work::Unknown => true,
+            };
+            lane.lock().heap().whole != 0 && will_be()
+        })
+    }
+
     /// Whether a lane is of this cache.
     pub fn has(&self, lane: &'static Lane) -> bool {
         self.lanes.lock().0.values().any(|of| std::ptr::eq(*of, lane))

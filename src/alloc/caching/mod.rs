@@ -31,9 +31,13 @@ use std::any::Any;
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// How often memory is got for a request that others are faster to take.
 const TRIES: u32 = 100;
+
+/// How long chunks that nobody uses, and whose streams still work, are waited for when there is no memory.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How a caching allocator is to be. Zero is the default everywhere.
 #[derive(Debug, Clone, Copy, Default)]
@@ -204,7 +208,7 @@ impl Caching {
             // Before it has more than ever: what is there in other sizes.
             self.give_back_whole(Some(request.device), size, true);
         }
-        let address = self.ask_twice(&self.upstream, &wanted).map_err(|error| match error.status {
+        let address = self.ask_patiently(&self.upstream, &wanted).map_err(|error| match error.status {
             Status::OutOfMemory => self.short(request, error),
             _ => error,
         })?;
@@ -248,18 +252,33 @@ impl Caching {
         }
     }
 
-    /// As `ask`; once more, when there is no memory, after what nobody uses went back.
-    fn ask_twice(&self, upstream: &Upstream, wanted: &Request<'_>) -> Result<u64> {
-        match self.ask(upstream, wanted) {
-            Err(error) if error.status == Status::OutOfMemory => {
-                // The limit is one of all devices together.
-                let device = if self.settings.limit == 0 { Some(wanted.device) } else { None };
-                if self.give_back_whole(device, u64::MAX, false) == 0 {
-                    return Err(error);
+    /// As `ask`; when there is no memory, once more after what nobody uses went back, and whenever some of it is done with in a moment.
+    fn ask_patiently(&self, upstream: &Upstream, wanted: &Request<'_>) -> Result<u64> {
+        let mut refused = match self.ask(upstream, wanted) {
+            Err(error) if error.status == Status::OutOfMemory => error,
+            asked => return asked,
+        };
+        // The limit is one of all devices together.
+        let device = if self.settings.limit == 0 { Some(wanted.device) } else { None };
+        let deadline = Instant::now() + PATIENCE;
+        let mut pause = Duration::from_micros(50);
+        loop {
+            if self.give_back_whole(device, u64::MAX, false) != 0 {
+                match self.ask(upstream, wanted) {
+                    Err(error) if error.status == Status::OutOfMemory => refused = error,
+                    asked => return asked,
                 }
-                self.ask(upstream, wanted)
             }
-            asked => asked,
+            // A capture is not made to wait, nor who may have a lock that a callback wants.
+            if wanted.flags & flags::IN_CAPTURE != 0
+                || allocator::is_inside_a_callback()
+                || !self.some_will_be_idle(device)
+                || Instant::now() >= deadline
+            {
+                return Err(refused);
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(2));
         }
     }
 
@@ -515,7 +534,7 @@ impl Source for Caching {
     fn allocate(&self, request: &Request<'_>) -> Result<u64> {
         self.require_serving()?;
         if !self.caches(request) {
-            return self.ask_twice(self.past(request), request);
+            return self.ask_patiently(self.past(request), request);
         }
         let lane = self.lane(request)?;
         let take = |inner: &mut Inner| {
