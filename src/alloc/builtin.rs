@@ -4,7 +4,7 @@
 use super::uses::{self, Use, Uses};
 use super::{
     HOLDS_STREAM, HOST_ALIGNMENT, Kind, LEDGER, NATURAL_ALIGNMENT, NOT_YET, OF_GRAPH, OWN_USE, PADDED,
-    PER_THREAD, Rule, enter, forget_holds, parked, reached, shortage, statistics,
+    PER_THREAD, Rule, caching, enter, forget_holds, parked, reached, shortage, statistics,
 };
 use crate::capture::{self, Graph, Keep};
 use crate::device::{self, Device};
@@ -238,6 +238,7 @@ fn in_capture(order: &Order<'_>, driver: &'static Driver, stream: &Entered<Strea
         let _ = driver.free_async(native, stream.native());
         forget_holds(record);
     };
+    caching::make_way();
     let mut unusable = Vec::new();
     let served = loop {
         let (record, native) = match record_alloc(order, driver, pool, stream, &graph) {
@@ -512,6 +513,7 @@ fn settle(
     record: Record,
     give_back: impl FnOnce(),
 ) -> Result<u64> {
+    caching::make_way();
     match enter(ledger, me, &record) {
         Ok(()) => {
             statistics::count_alloc(ledger, me, &record);

@@ -18,7 +18,7 @@ use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::{Error, Result, Status, error, fail};
 use crate::handle::{Entered, Handle};
-use crate::ledger::{InsertError, Ledger, Record};
+use crate::ledger::{InsertError, Ledger, Overlap, Record};
 use crate::log::log;
 use crate::stream::Stream;
 use std::time::Duration;
@@ -93,7 +93,7 @@ pub fn allocate(order: Order<'_>, from: &Entered<Allocator>) -> Result<u64> {
     let context = stream.enter_context(driver)?;
     let capturing = stream.is_capturing(driver).map_err(|f| device.error(driver, f))?;
     drop(context);
-    if !capturing && let Some(served) = caching::allocate(&order, from, Some(stream)) {
+    if !capturing && let Some(served) = serve_cached(&order, from, Some(stream)) {
         return served;
     }
     if capturing && !from.traits().captures {
@@ -128,7 +128,7 @@ pub fn allocate(order: Order<'_>, from: &Entered<Allocator>) -> Result<u64> {
 fn on_host(order: &Order<'_>, from: &Entered<Allocator>) -> Result<u64> {
     let recording = builtin::recording_on_cpu(order.size)?;
     if recording.is_none()
-        && let Some(served) = caching::allocate(order, from, None)
+        && let Some(served) = serve_cached(order, from, None)
     {
         return served;
     }
@@ -170,6 +170,25 @@ fn serve(from: &Entered<Allocator>, request: &Request<'_>) -> Result<u64> {
     }
 }
 
+/// Asks a cache on its own way; once more, when it is out of memory, after it got back what it is owed. What it keeps it has given
+/// back itself.
+#[inline]
+fn serve_cached(
+    order: &Order<'_>,
+    from: &Entered<Allocator>,
+    stream: Option<&Entered<Stream>>,
+) -> Option<Result<u64>> {
+    match caching::allocate(order, from, stream) {
+        Some(Err(error))
+            if error.status == Status::OutOfMemory
+                && owed::drain(PATIENCE, |record| slot_of(record) == Some(from.index())) =>
+        {
+            caching::allocate(order, from, stream)
+        }
+        served => served,
+    }
+}
+
 #[cold]
 fn serve_again(from: &Entered<Allocator>, request: &Request<'_>, first: Error) -> Result<u64> {
     owed::drain(PATIENCE, |record| slot_of(record) == Some(from.index()));
@@ -201,6 +220,8 @@ pub struct Made {
     pool: u32,
     /// The graph that it is memory of, with a hold on it.
     graph: Option<u32>,
+    /// Of page-locked memory that the library made: the GPU in whose context.
+    home: Option<u32>,
     flags: u16,
 }
 
@@ -219,7 +240,7 @@ impl Made {
         let record = if request.device.is_cuda() {
             record
         } else {
-            record.with_context(u32::from(request.device.index()))
+            record.with_context(self.home.unwrap_or(u32::from(request.device.index())))
         };
         match self.graph {
             Some(graph) => record.with_graph(graph),
@@ -232,7 +253,7 @@ impl Made {
 #[inline]
 fn plain(kind: Kind) -> Made {
     let flags = if kind == Kind::CudaDevice || kind == Kind::CudaMempool { MADE_ELSEWHERE } else { 0 };
-    Made { kind, rule: Rule::of_kind(kind), pool: 0, graph: None, flags }
+    Made { kind, rule: Rule::of_kind(kind), pool: 0, graph: None, home: None, flags }
 }
 
 /// Finds out what an allocator gave: what it had from here itself, what it says it makes, or what the driver says it is.
@@ -273,6 +294,7 @@ fn find_out(from: &Allocator, request: &Request<'_>, address: u64) -> Result<Mad
             rule: Rule::GraphFixed,
             pool: 0,
             graph: None,
+            home: None,
             flags: MADE_ELSEWHERE,
         }),
         Kind::Unknown => Err(wrong(
@@ -296,7 +318,7 @@ fn find_out(from: &Allocator, request: &Request<'_>, address: u64) -> Result<Mad
                     ),
                 ));
             }
-            Ok(Made { kind, rule: found.rule, pool: 0, graph: None, flags: MADE_ELSEWHERE })
+            Ok(Made { kind, rule: found.rule, pool: 0, graph: None, home: None, flags: MADE_ELSEWHERE })
         }
         kind => Err(wrong(
             from,
@@ -344,6 +366,7 @@ fn of_reserve(from: &Allocator, request: &Request<'_>, address: u64, reserve: &R
         rule: Rule::of_record(reserve),
         pool: reserve.pool(),
         graph: is_graphs.then(|| reserve.graph()),
+        home: (kind == Kind::Pinned).then(|| reserve.context()),
         flags: reserve.flags() & (OF_GRAPH | NOT_YET),
     })
 }
@@ -355,8 +378,15 @@ fn wrong(from: &Allocator, address: u64, what: std::fmt::Arguments<'_>) -> Error
 
 /// Enters a block. An address that somebody has already is the allocator's failure, and not given back to it: it is in use.
 fn enter(ledger: &Ledger, from: &Entered<Allocator>, record: &Record) -> Result<()> {
+    caching::make_way();
     let me = from.thread();
     let refused = loop {
+        // A cached block may be one that the ledger does not know.
+        if std::ptr::eq(ledger, &LEDGER)
+            && let Some(old) = caching::find_unknown(record.base())
+        {
+            break InsertError::Overlap(Overlap(old));
+        }
         match ledger.insert_as(me.number(), record) {
             Ok(()) => {
                 statistics::count_alloc(ledger, me, record);

@@ -38,6 +38,7 @@ impl Source for Builtin {
             captures: matches!(self.0, Kind::CudaMempool | Kind::Unknown),
             // Frees go where the streams that used the memory are done.
             ordered: true,
+            any_stream: true,
             kind: self.made(),
         }
     }

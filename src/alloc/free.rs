@@ -271,9 +271,9 @@ fn release(me: &'static thread::Record, record: &mut Record, options: &FreeOptio
     }
 }
 
-/// Whether the stream is the block's own, and the same one on this thread.
+/// Whether the stream is the block's own, and the same one on this thread. Memory of the CPU has none.
 pub fn is_own(record: &Record, stream: &Entered<Stream>) -> bool {
-    stream.index() == record.stream() && !stream.is_per_thread()
+    record.flags() & HOLDS_STREAM != 0 && stream.index() == record.stream() && !stream.is_per_thread()
 }
 
 /// The hot path: a pool block that only its own stream used.

@@ -304,19 +304,30 @@ pub fn pools_in_records() -> std::collections::HashSet<u32> {
 /// block was freed behind our back: its record is stale.
 #[inline]
 fn enter(ledger: &Ledger, me: &'static thread::Record, record: &Record) -> Result<()> {
-    loop {
-        match ledger.insert_as(me.number(), record) {
-            Ok(()) => return Ok(()),
-            Err(InsertError::Overlap(overlap)) => drop_stale(ledger, &overlap.0, record),
-            Err(InsertError::OutOfMemory) => fail!(OutOfMemory, "no host memory for the record of a block"),
-            Err(InsertError::AddressRange) => {
-                fail!(
-                    DriverError,
-                    "the driver gave {} bytes at {:#x}, past the end of the address space",
-                    record.size(),
-                    record.base()
-                )
-            }
+    while let Some(stale) = enter_unless_stale(ledger, me, record)? {
+        drop_stale(ledger, &stale, record);
+    }
+    Ok(())
+}
+
+/// As `enter`, or gives the stale record that is in the way; to drop that calls other code.
+#[inline]
+fn enter_unless_stale(
+    ledger: &Ledger,
+    me: &'static thread::Record,
+    record: &Record,
+) -> Result<Option<Record>> {
+    match ledger.insert_as(me.number(), record) {
+        Ok(()) => Ok(None),
+        Err(InsertError::Overlap(overlap)) => Ok(Some(overlap.0)),
+        Err(InsertError::OutOfMemory) => fail!(OutOfMemory, "no host memory for the record of a block"),
+        Err(InsertError::AddressRange) => {
+            fail!(
+                DriverError,
+                "the driver gave {} bytes at {:#x}, past the end of the address space",
+                record.size(),
+                record.base()
+            )
         }
     }
 }

@@ -126,8 +126,11 @@ fn may_come(wanted: &impl Fn(&Record) -> bool) -> bool {
     COUNT.load(Ordering::Acquire) > queue.len() || queue.iter().any(|parked| wanted(parked.record()))
 }
 
-/// Waits for blocks that are asked for, at most for a time.
-pub fn drain(patience: Duration, wanted: impl Fn(&Record) -> bool) {
+/// Waits for blocks that are asked for, at most for a time. Whether there may have been some.
+pub fn drain(patience: Duration, wanted: impl Fn(&Record) -> bool) -> bool {
+    // Graphs that are over have some of it.
+    parked::look_at_all();
+    let were_some = may_come(&wanted);
     let deadline = Instant::now() + patience;
     let mut pause = Duration::from_micros(20);
     loop {
@@ -137,7 +140,7 @@ pub fn drain(patience: Duration, wanted: impl Fn(&Record) -> bool) {
             || !may_come(&wanted)
             || Instant::now() >= deadline
         {
-            return;
+            return were_some;
         }
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(2));

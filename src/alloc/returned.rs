@@ -4,7 +4,7 @@ use super::custom::{let_go, slot_of};
 use super::free::{self, FreeOptions};
 use super::uses::{self, Use, Uses};
 use super::{
-    HOLDS_STREAM, OF_GRAPH, PER_THREAD, USED_ELSEWHERE, forget_graph, forget_holds, owed, statistics,
+    HOLDS_STREAM, Kind, OF_GRAPH, PER_THREAD, USED_ELSEWHERE, forget_graph, forget_holds, owed, statistics,
 };
 use crate::allocator::{self, Request, flags};
 use crate::device::Device;
@@ -66,8 +66,11 @@ fn release(me: &'static thread::Record, record: &mut Record, options: &FreeOptio
     let Some(owner) = super::owner_of(record) else {
         return Released::Refused(error!(Internal, "the record of {:#x} names no device", record.base()));
     };
-    if !owner.is_cuda() {
-        return release_on_host(me, owner, record, options);
+    if Kind::of_record(record).is_host() || !owner.is_cuda() {
+        return match owner.is_lost() {
+            true => Released::Gone(release_lost(me, record)),
+            false => release_on_host(me, owner, record, options),
+        };
     }
     let Ok(driver) = runtime::driver() else {
         // The driver is gone, and the memory with it.

@@ -118,7 +118,15 @@ pub fn retry_pinned(
     }
     caching::give_back_unused(shortage.device);
     parked::drain(PATIENCE, |_, kind| kind == Kind::Pinned);
-    let failure = match again() {
+    let mut asked = again();
+    // What allocators are owed may be all that keeps chunks of caches from being free.
+    if asked.as_ref().is_err_and(|f| f.is_out_of_memory())
+        && owed::drain(PATIENCE, |record| Kind::of_record(record) == Kind::Pinned)
+    {
+        caching::give_back_unused(shortage.device);
+        asked = again();
+    }
+    let failure = match asked {
         Ok(ptr) => return Ok(ptr),
         Err(f) => f,
     };

@@ -69,7 +69,7 @@ impl Source for Fake {
     }
 
     fn traits(&self) -> Traits {
-        Traits { host: self.host, captures: self.captures, ordered: true, kind: None }
+        Traits { host: self.host, captures: self.captures, ordered: true, any_stream: false, kind: None }
     }
 
     fn allocate(&self, request: &Request<'_>) -> Result<u64> {

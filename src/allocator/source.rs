@@ -49,6 +49,8 @@ pub struct Traits {
     pub captures: bool,
     /// It takes memory back while work of the stream that it belongs to still uses it.
     pub ordered: bool,
+    /// And while work of any other stream does that the deallocation names, or that is captured.
+    pub any_stream: bool,
     /// The kind of what it makes, where it says so.
     pub kind: Option<Kind>,
 }
@@ -60,6 +62,7 @@ impl Traits {
             host: self.host && other.host,
             captures: self.captures && other.captures,
             ordered: self.ordered && other.ordered,
+            any_stream: self.any_stream && other.any_stream,
             kind: self.kind.filter(|kind| other.kind == Some(*kind)),
         }
     }

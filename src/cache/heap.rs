@@ -112,6 +112,8 @@ pub struct Chunk {
     pub size: u64,
     /// Whether it is for small blocks.
     pub small: bool,
+    /// Whether it came for another stream than the one whose memory it is now.
+    pub moved: bool,
     /// What is known of all blocks in it.
     pub like: Record,
 }
@@ -324,38 +326,56 @@ impl Heap {
         Some(chunk)
     }
 
-    /// Gives up all chunks, whatever is in them: their memory is no more. `told` is called with the blocks that the ledger knows.
-    pub fn remove_all(&mut self, mut told: impl FnMut(u64)) -> Vec<Chunk> {
-        for lists in [&mut self.small, &mut self.large, &mut self.whole_small, &mut self.whole_large] {
-            *lists = Lists::new();
-        }
-        self.no_chunks.clear();
-        (self.reserved, self.free, self.whole) = (0, 0, 0);
-        let kept = std::mem::take(&mut self.chunks);
-        let remove = |Kept { chunk, map }: Kept| {
+    /// Whether it has such a chunk.
+    pub fn has(&self, is_it: impl Fn(&Chunk) -> bool) -> bool {
+        self.chunks.iter().flatten().any(|kept| is_it(&kept.chunk))
+    }
+
+    /// Gives up chunks whose memory is no more, whatever is in them. `told` is called with the blocks that the ledger knows.
+    pub fn remove_dead(&mut self, is_dead: impl Fn(&Chunk) -> bool, mut told: impl FnMut(u64)) -> Vec<Chunk> {
+        let mut removed = Vec::new();
+        for number in 0..self.chunks.len() {
+            let dead = self.chunks[number].as_ref().filter(|kept| is_dead(&kept.chunk));
+            let Some(map) = dead.map(|kept| kept.map) else { continue };
             map.each(|block| {
                 // Who enters it in the ledger takes no lock of ours.
                 while block.state() == State::Telling {
                     std::thread::yield_now();
                 }
-                if block.state() == State::Told {
-                    told(block.base());
+                match block.state() {
+                    State::Free => self.take_from_list(block),
+                    State::Told => told(block.base()),
+                    _ => {}
                 }
                 block.set_state(State::Void);
                 self.spare.push(block);
             });
-            map::leave(chunk.base, map);
-            map::give_back(map);
-            chunk
-        };
-        kept.into_iter().flatten().map(remove).collect()
+            if let Some(Kept { chunk, map }) = self.chunks[number].take() {
+                self.no_chunks.push(number as u32);
+                map::leave(chunk.base, map);
+                map::give_back(map);
+                self.reserved -= chunk.size;
+                removed.push(chunk);
+            }
+        }
+        removed
     }
 
-    /// Chunks that are free as a whole, given up until they have `bytes` together: the one that is just enough, else the largest.
-    pub fn remove_whole(&mut self, bytes: u64) -> Vec<Chunk> {
+    /// Notes that all chunks are another stream's memory from now on.
+    pub fn move_all(&mut self) {
+        self.chunks.iter_mut().flatten().for_each(|kept| kept.chunk.moved = true);
+    }
+
+    /// Of the chunks that are free as a whole those that may go, given up until they have `bytes` together: the one that is just
+    /// enough, else the largest.
+    pub fn remove_whole(&mut self, bytes: u64, may_go: impl Fn(&Chunk) -> bool) -> Vec<Chunk> {
         let mut whole = Vec::new();
         for lists in [&self.whole_small, &self.whole_large] {
-            lists.each(|block| whole.push(block));
+            lists.each(|block| {
+                if self.chunks[block.chunk() as usize].as_ref().is_some_and(|kept| may_go(&kept.chunk)) {
+                    whole.push(block);
+                }
+            });
         }
         whole.sort_by_key(|block| block.size());
         let mut removed = Vec::new();

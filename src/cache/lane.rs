@@ -240,13 +240,18 @@ impl Inner {
     }
 
     /// As `Heap::remove_whole`.
-    pub fn remove_whole(&mut self, bytes: u64) -> Vec<Chunk> {
-        self.change(|heap| heap.remove_whole(bytes))
+    pub fn remove_whole(&mut self, bytes: u64, may_go: impl Fn(&Chunk) -> bool) -> Vec<Chunk> {
+        self.change(|heap| heap.remove_whole(bytes, may_go))
     }
 
-    /// As `Heap::remove_all`; for a closed lane.
-    pub fn remove_all(&mut self, told: impl FnMut(u64)) -> Vec<Chunk> {
-        self.change(|heap| heap.remove_all(told))
+    /// As `Heap::move_all`.
+    pub fn move_all(&mut self) {
+        self.heap.move_all();
+    }
+
+    /// As `Heap::remove_dead`; for a closed lane.
+    pub fn remove_dead(&mut self, is_dead: impl Fn(&Chunk) -> bool, told: impl FnMut(u64)) -> Vec<Chunk> {
+        self.change(|heap| heap.remove_dead(is_dead, told))
     }
 
     /// As `Heap::remove_one`.
@@ -274,6 +279,12 @@ impl Inner {
         self.closed = true;
         self.shut(None);
         self.empty();
+    }
+
+    /// Threads have some at hand again.
+    pub fn open(&mut self) {
+        self.closed = false;
+        self.fronts.iter().for_each(|front| front.open());
     }
 
     fn shut(&self, mine: Option<&'static Front>) {

@@ -14,7 +14,7 @@ fn addresses(bytes: u64) -> u64 {
 
 fn chunk(size: u64, small: bool) -> Chunk {
     let base = addresses(size);
-    Chunk { base, size, small, like: Record::new(base, size).with_kind(3) }
+    Chunk { base, size, small, moved: false, like: Record::new(base, size).with_kind(3) }
 }
 
 fn lane() -> &'static Lane {
@@ -74,7 +74,7 @@ fn blocks_never_overlap_and_all_of_them_come_together_again() {
     }
     assert_eq!((heap.free, heap.whole), (heap.reserved, heap.reserved));
     let (chunks, reserved) = (heap.chunks(), heap.reserved);
-    let removed = heap.remove_whole(u64::MAX);
+    let removed = heap.remove_whole(u64::MAX, |_| true);
     assert_eq!(removed.len(), chunks);
     assert_eq!(removed.iter().map(|chunk| chunk.size).sum::<u64>(), reserved);
     assert_eq!((heap.reserved, heap.free, heap.whole, heap.largest_free()), (0, 0, 0, 0));
@@ -88,9 +88,9 @@ fn a_chunk_whose_addresses_are_taken_is_refused() {
     assert_eq!(heap.add(first), Ok(()));
     assert_eq!(heap.add(Chunk { base: first.base + (2 << 20), ..first }), Err(Refused::InUse));
     assert_eq!((heap.reserved, heap.chunks()), (4 << 20, 1));
-    assert_eq!(heap.remove_whole(1).len(), 1);
+    assert_eq!(heap.remove_whole(1, |_| true).len(), 1);
     assert_eq!(heap.add(Chunk { base: first.base + (2 << 20), ..first }), Ok(()));
-    heap.remove_whole(1);
+    heap.remove_whole(1, |_| true);
 }
 
 #[test]
@@ -100,9 +100,9 @@ fn what_is_given_back_is_what_is_just_enough() {
         heap.add(chunk(mebibytes << 20, false)).expect("a chunk is taken in");
     }
     let sizes = |chunks: Vec<Chunk>| chunks.into_iter().map(|chunk| chunk.size >> 20).collect::<Vec<_>>();
-    assert_eq!(sizes(heap.remove_whole(5 << 20)), [8]);
-    assert_eq!(sizes(heap.remove_whole(19 << 20)), [16, 4]);
-    assert_eq!(sizes(heap.remove_whole(u64::MAX)), [2]);
+    assert_eq!(sizes(heap.remove_whole(5 << 20, |_| true)), [8]);
+    assert_eq!(sizes(heap.remove_whole(19 << 20, |_| true)), [16, 4]);
+    assert_eq!(sizes(heap.remove_whole(u64::MAX, |_| true)), [2]);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_very_large_chunk_is_cut_in_larger_steps() {
         heap.put(block);
     }
     assert_eq!(heap.whole, size);
-    heap.remove_whole(1);
+    heap.remove_whole(1, |_| true);
 }
 
 /// What a trace of requests reserves at the most, over what was live at the most: a random one of log-uniform sizes, with up to a
@@ -151,7 +151,7 @@ fn the_waste_of_a_random_trace() {
         let ratio = peak_reserved as f64 / peak_live as f64;
         assert!(ratio < 1.35, "seed {seed}: {ratio:.3} times as much was reserved as was live");
         live.into_iter().for_each(|(block, _)| _ = heap.put(block));
-        heap.remove_whole(u64::MAX);
+        heap.remove_whole(u64::MAX, |_| true);
     }
 }
 
@@ -178,7 +178,7 @@ fn a_front_gives_a_block_once() {
     assert_eq!(lane.lock().heap().whole, 2 << 20);
     lane.lock().close();
     assert!(front.take(900, 0).is_none() && lane.front(None).is_none());
-    lane.lock().remove_whole(1);
+    lane.lock().remove_whole(1, |_| true);
     assert!(!front.is_free());
     lane.give_up();
     assert!(front.is_free(), "a front of a lane that is given up may serve another one");
@@ -229,5 +229,5 @@ fn what_is_gathered_is_nobodys_meanwhile() {
     let mut inner = lane.lock();
     inner.gather(None);
     assert_eq!(inner.heap().whole, inner.heap().reserved);
-    inner.remove_whole(u64::MAX);
+    inner.remove_whole(u64::MAX, |_| true);
 }

@@ -49,6 +49,14 @@ pub struct Device {
     facts: DeviceFacts,
 }
 
+static LOSSES: AtomicU64 = AtomicU64::new(0);
+
+/// How many devices were lost so far, for who has to look after what they took along.
+#[inline]
+pub fn losses() -> u64 {
+    LOSSES.load(Ordering::Acquire)
+}
+
 impl Device {
     fn new(index: u16, alias: String, facts: DeviceFacts, cuda: bool) -> Device {
         let mempool_enabled = cuda && facts.memory_pools && runtime::mempools_at_init();
@@ -216,6 +224,7 @@ impl Device {
     /// From now on the device is lost, and its GPU gets a fresh one.
     fn lose(&self) {
         if !self.lost.swap(true, Ordering::AcqRel) {
+            LOSSES.fetch_add(1, Ordering::AcqRel);
             table::replace_lost(self);
             crate::moment::passed();
             // After that: a callback which asks for the device by its name gets the fresh one.

@@ -355,7 +355,7 @@ pub unsafe extern "C" fn warp_allocator_create(
             );
         }
         let is_ordered = flags & WARP_ALLOCATOR_STREAM_ORDERED != 0;
-        let traits = Traits { host, captures: is_ordered, ordered: is_ordered, kind };
+        let traits = Traits { host, captures: is_ordered, ordered: is_ordered, any_stream: false, kind };
         let name = text(vtable.name).unwrap_or_default();
         let table = Box::new(Table::new(&vtable, user)?);
         let custom = Custom::new(table, name, traits, flags & WARP_ALLOCATOR_MANAGES_CONTEXT != 0);
@@ -442,7 +442,7 @@ pub unsafe extern "C" fn warp_allocator_get_info(
     guard(|| {
         let out = out_struct(out)?;
         let allocator = found(allocator)?;
-        let Traits { host, ordered, captures, kind } = allocator.traits();
+        let Traits { host, ordered, captures, kind, .. } = allocator.traits();
         let builtin = allocator.builtin().is_some();
         out.put(warp_allocator_info {
             struct_size: size_of::<warp_allocator_info>(),

@@ -226,6 +226,37 @@ PROCESS_TEST(a_free_on_another_stream_comes_after_its_work)
     check_no_violation();
 }
 
+/* Memory of the CPU belongs to no stream, so whichever a free names is waited for: also the first that there ever was. */
+PROCESS_TEST(page_locked_memory_is_kept_from_others_while_the_stream_of_its_free_works)
+{
+    warp_allocator *cache;
+    warp_stream *streams[3];
+    warp_free_options options = {.struct_size = sizeof options};
+    void *on_gpu, *a, *b;
+    int i;
+    start_on("h200x2");
+    for (i = 0; i < 3; ++i)
+        streams[i] = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+    cache = own_cache(WARP_MEMORY_PINNED);
+    on_gpu = block_of(gpu(0), 4096, WARP_MEMORY_CUDA_DEVICE);
+    for (i = 0; i < 3; ++i) {
+        a = block_by(cpu(), cache, 4096, NULL);
+        hold(streams[i]);
+        fill_on(streams[i], on_gpu, 4096);
+        options.stream = streams[i];
+        CHECK_STATUS(warp_free_with(a, &options), WARP_SUCCESS);
+        b = block_by(cpu(), cache, 4096, NULL);
+        CHECK(b != a);
+        freed(b);
+        let_on(streams[i]);
+        CHECK_STATUS(warp_stream_release(streams[i]), WARP_SUCCESS);
+    }
+    freed(on_gpu);
+    CHECK_STATUS(warp_device_synchronize(gpu(0)), WARP_SUCCESS);
+    CHECK_EQ_U64(measured(cache).used_bytes, 0);
+    check_no_violation();
+}
+
 /* Two streams that are never done, of which one at a time has a block: after the first round both have what they need. */
 PROCESS_TEST(streams_that_take_turns_ask_for_no_memory)
 {

@@ -398,6 +398,50 @@ PROCESS_TEST(caches_leave_captures_alone)
     CHECK_NOTHING_LEFT();
 }
 
+/* ---- what is told of a block -------------------------------------------------------------------------------------------- */
+
+uint32_t cuMemFree_v2(uint64_t ptr);
+
+static void *told_of;
+static int asked_inside;
+
+static void ask_for_it(void *user, warp_log_level level, const char *message)
+{
+    (void)user, (void)level;
+    if (strstr(message, "other code freed") == NULL)
+        return;
+    ++asked_inside;
+    CHECK_EQ_U64(pointer_info(told_of).size, 4096);
+    CHECK_STATUS(warp_pointer_record_stream(told_of, NULL), WARP_SUCCESS);
+}
+
+/* The record of a block that other code freed lies where a cached block is, which shows when the ledger is told of that. */
+PROCESS_TEST(the_log_may_ask_for_a_block_that_the_ledger_is_just_told_of)
+{
+    warp_allocator *cache;
+    warp_stream *own, *other;
+    void *stale;
+    start_on("h200x2");
+    CHECK_STATUS(warp_log_set_callback(ask_for_it, NULL, WARP_LOG_WARNING), WARP_SUCCESS);
+    cache = cache_over(builtin(WARP_MEMORY_CUDA_DEVICE), 0, 0);
+    own = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+    other = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+    stale = block_on(gpu(0), 2 * MIB, WARP_MEMORY_CUDA_DEVICE, own);
+    CHECK_EQ_U64(SIMULATOR(cuCtxSetCurrent)(driver_primary(0)), 0);
+    CHECK_EQ_U64(SIMULATOR(cuMemFree_v2)((uint64_t)(uintptr_t)stale), 0);
+    CHECK_EQ_U64(SIMULATOR(cuCtxSetCurrent)(NULL), 0);
+    told_of = block_by(gpu(0), cache, 4096, own);
+    CHECK_EQ_PTR(told_of, stale);
+    CHECK_STATUS(warp_pointer_record_stream(told_of, other), WARP_SUCCESS);
+    CHECK_EQ_I64(asked_inside, 1);
+    freed(told_of);
+    CHECK_STATUS(warp_log_set_callback(NULL, NULL, WARP_LOG_WARNING), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(own), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(other), WARP_SUCCESS);
+    release(cache);
+    CHECK_NOTHING_LEFT();
+}
+
 /* ---- streams of every sort --------------------------------------------------------------------------------------------- */
 
 #define SORTS 8

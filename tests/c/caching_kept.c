@@ -177,4 +177,121 @@ PROCESS_TEST(out_of_memory_is_said_with_what_there_is_and_nothing_is_lost)
     CHECK_NOTHING_LEFT();
 }
 
+/* ---- memory that comes free in a moment ----------------------------------------------------------------------------------- */
+
+static void *let_on_soon(void *stream)
+{
+    usleep(50000);
+    let_on((warp_stream *)stream);
+    return NULL;
+}
+
+static void *let_all_on_soon(void *unused)
+{
+    usleep(50000);
+    SIMULATOR(warpsim_release_all)();
+    return unused;
+}
+
+/* What was freed and is still used on another stream, which has it for a while, is all that there may be. */
+static void wait_for_what_is_owed(warp_device *on, warp_allocator *cache, uint64_t size)
+{
+    warp_stream *other = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+    void *block = block_by(on, cache, size, NULL), *next = NULL;
+    void *on_gpu = block_of(gpu(0), size, WARP_MEMORY_CUDA_DEVICE);
+    pthread_t thread;
+    hold(other);
+    CHECK_STATUS(warp_memory_copy(on_gpu, block, size, other), WARP_SUCCESS);
+    freed(block);
+    REQUIRE(pthread_create(&thread, NULL, let_on_soon, other) == 0);
+    CHECK_STATUS(try_by(on, cache, size, NULL, &next), WARP_SUCCESS);
+    pthread_join(thread, NULL);
+    freed(next);
+    freed(on_gpu);
+    CHECK_STATUS(warp_stream_release(other), WARP_SUCCESS);
+}
+
+PROCESS_TEST(a_limit_is_met_by_what_is_freed_and_still_used_elsewhere)
+{
+    warp_allocator *cache;
+    start_on("h200x2");
+    cache = cache_over(builtin(WARP_MEMORY_CUDA_DEVICE), 4 * MIB, 0);
+    wait_for_what_is_owed(gpu(0), cache, 4 * MIB);
+    release(cache);
+    CHECK_NOTHING_LEFT();
+}
+
+PROCESS_TEST(page_locked_memory_that_a_copy_still_reads_is_waited_for)
+{
+    void *ptr;
+    start_on("h200x2,pinned_limit=7MiB");
+    wait_for_what_is_owed(cpu(), own_cache(WARP_MEMORY_PINNED), 4 * MIB);
+    /* Also by who asks for it past the cache. */
+    ptr = block_of(cpu(), 6 * MIB, WARP_MEMORY_PINNED);
+    freed(ptr);
+}
+
+/* What was freed is all that there may be, nobody has it, and its stream still works for a while: also one that was released. */
+static void wait_for_a_stream(warp_allocator *cache, int released)
+{
+    warp_stream *own = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING), *other = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+    pthread_t thread;
+    void *block = block_by(gpu(0), cache, 400 * MIB, own), *next = NULL;
+    hold(own);
+    fill_on(own, block, MIB);
+    freed(block);
+    if (released)
+        CHECK_STATUS(warp_stream_release(own), WARP_SUCCESS);
+    REQUIRE(pthread_create(&thread, NULL, let_all_on_soon, NULL) == 0);
+    CHECK_STATUS(try_by(gpu(0), cache, 400 * MIB, other, &next), WARP_SUCCESS);
+    pthread_join(thread, NULL);
+    freed(next);
+    if (!released)
+        CHECK_STATUS(warp_stream_release(own), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(other), WARP_SUCCESS);
+    release(cache);
+    check_no_violation();
+    CHECK_NOTHING_LEFT();
+}
+
+PROCESS_TEST(what_is_kept_for_a_stream_that_still_works_is_waited_for)
+{
+    static struct recorder r;
+    warp_allocator *limit = NULL;
+    start_on("h200x2,memory=700MiB");
+    SIMULATOR(warpsim_auto_release)(0);
+    wait_for_a_stream(cache_over(builtin(WARP_MEMORY_CUDA_DEVICE), 0, 0), 0);
+    wait_for_a_stream(cache_over(builtin(WARP_MEMORY_CUDA_DEVICE), 0, 0), 1);
+    wait_for_a_stream(cache_over(builtin(WARP_MEMORY_CUDA_DEVICE), 500 * MIB, 0), 1);
+    /* And where memory only goes back when its work is done. */
+    r.kind = WARP_MEMORY_CUDA_DEVICE;
+    CHECK_STATUS(warp_allocator_create_limit(created(&r, WARP_MEMORY_CUDA_DEVICE), 500 * MIB, &limit), WARP_SUCCESS);
+    let_go(&r);
+    wait_for_a_stream(cache_over(limit, 0, 0), 0);
+    wait_for_a_stream(cache_over(limit, 0, 0), 1);
+    release(limit);
+    CHECK_OVER(&r);
+}
+
+PROCESS_TEST(what_is_kept_makes_room_for_what_passes_the_cache_by)
+{
+    warp_allocator *cache;
+    warp_stream *stream;
+    warp_graph *graph = NULL;
+    void *ptr = NULL;
+    start_on("h200x2");
+    cache = cache_over(builtin(WARP_MEMORY_CUDA_MEMPOOL), 10 * MIB, 0);
+    stream = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+    freed(block_by(gpu(0), cache, 8 * MIB, NULL));
+    CHECK_STATUS(warp_capture_begin(stream, WARP_CAPTURE_THREAD_LOCAL), WARP_SUCCESS);
+    CHECK_STATUS(try_by(gpu(0), cache, 4 * MIB, stream, &ptr), WARP_SUCCESS);
+    freed(ptr);
+    CHECK_STATUS(warp_capture_end(stream, &graph), WARP_SUCCESS);
+    CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
+    CHECK(measured(cache).peak_reserved_bytes <= 10 * MIB);
+    CHECK_STATUS(warp_stream_release(stream), WARP_SUCCESS);
+    release(cache);
+    CHECK_NOTHING_LEFT();
+}
+
 CHECK_MAIN()

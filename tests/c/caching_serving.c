@@ -306,4 +306,43 @@ PROCESS_TEST(what_is_kept_goes_back_at_the_shutdown_with_no_lock_held)
     CHECK_STATUS(warp_shutdown(), WARP_SUCCESS);
 }
 
+/* ---- blocks that are handed out twice ---------------------------------------------------------------------------------- */
+
+static warp_allocator *asked_inside;
+
+static warp_status hand_on(void *user, const warp_alloc_request *request, void **out)
+{
+    (void)user;
+    return try_by(request->device, asked_inside, request->size, NULL, out);
+}
+
+static warp_status take_back(void *user, void *ptr, const warp_alloc_request *request)
+{
+    (void)user, (void)request;
+    return warp_free(ptr);
+}
+
+/* An allocator that hands out a block of the library's, which is somebody's already: as without a cache, it is told so. */
+PROCESS_TEST(a_cached_block_is_handed_out_by_nobody_else)
+{
+    warp_allocator_vtable vtable = {.struct_size = sizeof vtable, .name = "wrong", .kind = WARP_MEMORY_CUDA_DEVICE};
+    warp_allocator *wrong = NULL;
+    void *ptr;
+    int i;
+    start_on("h200x2");
+    vtable.allocate = hand_on;
+    vtable.deallocate = take_back;
+    CHECK_STATUS(warp_allocator_create(&vtable, NULL, &wrong), WARP_SUCCESS);
+    for (i = 0; i < 4; ++i) {
+        warp_caching_info info;
+        asked_inside = i % 2 ? builtin(WARP_MEMORY_CUDA_DEVICE) : own_cache(WARP_MEMORY_UNKNOWN);
+        CHECK_STATUS(try_by(gpu(0), wrong, 4096, NULL, &ptr), WARP_ERROR_ALLOCATOR_FAILED);
+        CHECK_EQ_PTR(ptr, NULL);
+        CHECK_STR_CONTAINS(warp_error_get_message(), "that it did not make");
+        info = measured(own_cache(WARP_MEMORY_UNKNOWN));
+        CHECK_EQ_U64(info.live_blocks, (uint64_t)i / 2 + 1);
+    }
+    release(wrong);
+}
+
 CHECK_MAIN()

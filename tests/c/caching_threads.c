@@ -494,4 +494,70 @@ PROCESS_TEST(answers_are_exact_while_a_crowd_churns)
     CHECK_NOTHING_LEFT();
 }
 
+/* ---- uses that two threads note at once -------------------------------------------------------------------------------- */
+
+static void *noted;
+static uint64_t round_begun, round_noted;
+
+static void pause_for(uint64_t steps)
+{
+    volatile uint64_t step;
+    for (step = 0; step < steps; ++step)
+        ;
+}
+
+static void *note_beside(void *argument)
+{
+    uint64_t random = 5, i;
+    for (i = 1; i <= rounds; ++i) {
+        while (__atomic_load_n(&round_begun, __ATOMIC_ACQUIRE) != i)
+            sched_yield();
+        pause_for(next_random(&random) % 300);
+        CHECK_STATUS(warp_pointer_record_stream(noted, (warp_stream *)argument), WARP_SUCCESS);
+        __atomic_store_n(&round_noted, i, __ATOMIC_RELEASE);
+    }
+    return NULL;
+}
+
+/* Of a block that was never more than usual: the ledger is told of it by one of them, and both uses count. */
+PROCESS_TEST(two_threads_note_a_use_at_once)
+{
+    warp_stream *own, *working, *done;
+    pthread_t other;
+    uint64_t random = 3, i, lost = 0;
+    void *next, *on_gpu;
+    take_locks();
+    start_on("h200x2");
+    rounds = check_under("valgrind") ? 50 : 20000;
+    shared = cache_over(builtin(WARP_MEMORY_CUDA_DEVICE), 0, 0);
+    own = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+    working = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+    done = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+    on_gpu = block_of(gpu(0), 64, WARP_MEMORY_CUDA_DEVICE);
+    hold(working);
+    fill_on(working, on_gpu, 64);
+    REQUIRE(pthread_create(&other, NULL, note_beside, working) == 0);
+    for (i = 1; i <= rounds; ++i) {
+        noted = block_by(gpu(0), shared, 512, own);
+        __atomic_store_n(&round_begun, i, __ATOMIC_RELEASE);
+        pause_for(next_random(&random) % 300);
+        CHECK_STATUS(warp_pointer_record_stream(noted, done), WARP_SUCCESS);
+        while (__atomic_load_n(&round_noted, __ATOMIC_ACQUIRE) != i)
+            sched_yield();
+        freed(noted);
+        next = block_by(gpu(0), shared, 512, own);
+        lost += next == noted;
+        freed(next);
+    }
+    pthread_join(other, NULL);
+    CHECK_EQ_U64(lost, 0);
+    let_on(working);
+    freed(on_gpu);
+    release(shared);
+    CHECK_STATUS(warp_stream_release(own), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(working), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(done), WARP_SUCCESS);
+    CHECK_STATUS(warp_device_synchronize(gpu(0)), WARP_SUCCESS);
+}
+
 CHECK_MAIN()

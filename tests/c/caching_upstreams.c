@@ -109,6 +109,133 @@ PROCESS_TEST(others_stand_on_a_cache)
     CHECK_NOTHING_LEFT();
 }
 
+/* ---- streams that memory came for, and others ------------------------------------------------------------------------------ */
+
+/* A chunk that came for one stream is another one's by now, which still works on it, and goes back. What is below knows it as the
+ * first one's. */
+static void lend_and_give_back(int released)
+{
+    warp_allocator *below, *cache;
+    warp_stream *first, *second, *third;
+    void *lent, *next;
+    start_on("h200x2");
+    below = cache_over(builtin(WARP_MEMORY_CUDA_DEVICE), 0, 0);
+    cache = cache_over(below, 0, 0);
+    first = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+    lent = block_by(gpu(0), cache, 4 * MIB, first);
+    freed(lent);
+    if (released)
+        CHECK_STATUS(warp_stream_release(first), WARP_SUCCESS);
+    second = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+    third = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+    CHECK_EQ_PTR(block_by(gpu(0), cache, 4 * MIB, second), lent);
+    hold(second);
+    fill_on(second, lent, 4 * MIB);
+    freed(lent);
+    (void)trimmed(cache, gpu(0));
+    next = block_by(gpu(0), below, 4 * MIB, released ? third : first);
+    CHECK(next != lent);
+    freed(next);
+    let_on(second);
+    CHECK_STATUS(warp_stream_synchronize(second), WARP_SUCCESS);
+    (void)trimmed(cache, gpu(0));
+    CHECK_EQ_U64(measured(cache).reserved_bytes, 0);
+    CHECK_EQ_U64(measured(below).used_bytes, 0);
+    /* At the end it goes back whatever the stream does, which is waited for. */
+    freed(block_by(gpu(0), cache, 4 * MIB, third));
+    lent = block_by(gpu(0), cache, 4 * MIB, second);
+    hold(second);
+    fill_on(second, lent, 4 * MIB);
+    freed(lent);
+    release(cache);
+    CHECK_EQ_U64(measured(below).used_bytes, 0);
+    let_on(second);
+    if (!released)
+        CHECK_STATUS(warp_stream_release(first), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(second), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(third), WARP_SUCCESS);
+    release(below);
+    CHECK_NOTHING_LEFT();
+    check_no_violation();
+}
+
+PROCESS_TEST(what_was_lent_to_another_stream_goes_back_to_a_cache_when_that_is_done)
+{
+    lend_and_give_back(0);
+}
+
+PROCESS_TEST(what_a_released_stream_left_to_the_next_goes_back_to_a_cache_when_that_is_done)
+{
+    lend_and_give_back(1);
+}
+
+uint32_t cuStreamIsCapturing(CUstream stream, int32_t *out);
+
+static int back_in_a_capture, back_on_another;
+static CUstream made_for;
+
+static void note_stream_made_for(struct recorder *r, const warp_alloc_request *request)
+{
+    (void)r;
+    made_for = request->native_stream;
+}
+
+static void note_stream_back(struct recorder *r, const warp_alloc_request *request)
+{
+    int32_t captured = 0;
+    (void)r;
+    if (request->stream == NULL)
+        return;
+    CHECK_EQ_U64(SIMULATOR(cuStreamIsCapturing)(request->native_stream, &captured), 0);
+    back_in_a_capture += captured != 0;
+    back_on_another += request->native_stream != made_for;
+}
+
+/* "While work on the block's own stream still uses the memory", and of a capture only what is its own. */
+PROCESS_TEST(callbacks_get_chunks_back_on_the_stream_that_they_came_for)
+{
+    static struct recorder r;
+    warp_allocator *cache;
+    warp_stream *one, *two;
+    warp_graph *graph = NULL;
+    void *ptr;
+    start_on("h200x2");
+    r.kind = WARP_MEMORY_CUDA_DEVICE;
+    r.flags = WARP_ALLOCATOR_STREAM_ORDERED;
+    r.without = NO_TRIM; /* so that a trim says what the cache gave back */
+    r.on_allocate = note_stream_made_for;
+    r.on_deallocate = note_stream_back;
+    cache = cache_over(created(&r, WARP_MEMORY_CUDA_DEVICE), 0, 0);
+    let_go(&r);
+    one = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+    two = new_stream(gpu(0), WARP_STREAM_NON_BLOCKING);
+    freed(block_by(gpu(0), cache, 4 * MIB, one));
+    CHECK_STATUS(warp_capture_begin(one, WARP_CAPTURE_THREAD_LOCAL), WARP_SUCCESS);
+    CHECK_EQ_U64(trimmed(cache, gpu(0)), 0);
+    CHECK_STATUS(warp_capture_end(one, &graph), WARP_SUCCESS);
+    CHECK_STATUS(warp_graph_release(graph), WARP_SUCCESS);
+    CHECK_EQ_I64(back_in_a_capture, 0);
+    CHECK_EQ_U64(trimmed(cache, gpu(0)), 4 * MIB);
+    /* Lent to another one, which works on it. */
+    ptr = block_by(gpu(0), cache, 4 * MIB, one);
+    freed(ptr);
+    CHECK_EQ_PTR(block_by(gpu(0), cache, 4 * MIB, two), ptr);
+    hold(two);
+    fill_on(two, ptr, 4 * MIB);
+    freed(ptr);
+    (void)trimmed(cache, gpu(0));
+    CHECK_EQ_I64(back_on_another, 0);
+    let_on(two);
+    CHECK_STATUS(warp_stream_synchronize(two), WARP_SUCCESS);
+    CHECK_EQ_U64(trimmed(cache, gpu(0)), 4 * MIB);
+    release(cache);
+    CHECK_OVER(&r);
+    CHECK_EQ_I64(back_on_another, 0);
+    CHECK_STATUS(warp_stream_release(one), WARP_SUCCESS);
+    CHECK_STATUS(warp_stream_release(two), WARP_SUCCESS);
+    CHECK_NOTHING_LEFT();
+}
+
 PROCESS_TEST(an_upstream_of_callbacks_gets_every_chunk_back_once)
 {
     static struct recorder r;
@@ -208,6 +335,113 @@ PROCESS_TEST(no_block_of_a_dead_context_is_handed_out_once_that_is_known)
     CHECK_STATUS(warp_device_synchronize(device), WARP_ERROR_DEVICE_LOST);
     CHECK_STATUS(try_by(device, cache, 1000, NULL, &ptr), WARP_ERROR_DEVICE_LOST);
     release(cache);
+}
+
+/* A block that no cache has lies where a lost device's cached memory lay: in use then, at hand, or free. */
+PROCESS_TEST(blocks_of_no_cache_lie_where_a_lost_devices_cache_was)
+{
+    int way;
+    start_on("h200x2");
+    for (way = 0; way < 6; ++way) {
+        warp_allocator *cache = cache_over(builtin(WARP_MEMORY_CUDA_DEVICE), 0, 0), *limit = NULL;
+        warp_device *device = gpu(0);
+        void *old = block_by(device, cache, 4 * MIB, NULL), *now;
+        CHECK_STATUS(warp_allocator_create_limit(builtin(WARP_MEMORY_CUDA_DEVICE), GIB, &limit), WARP_SUCCESS);
+        if (way % 3 != 0)
+            freed(old);
+        if (way % 3 == 2)
+            freed(block_by(device, cache, 4 * MIB - 1 * KIB, NULL));
+        CHECK_EQ_U64(SIMULATOR(warpsim_reset_device)(0), 0);
+        CHECK_STATUS(warp_device_synchronize(device), WARP_ERROR_DEVICE_LOST);
+        now = way < 3 ? block_of(gpu(0), 4 * MIB, WARP_MEMORY_CUDA_DEVICE) : block_by(gpu(0), limit, 4 * MIB, NULL);
+        CHECK_EQ_PTR(now, old);
+        CHECK_EQ_PTR(pointer_info((char *)now + 3 * MIB).base, now);
+        CHECK_EQ_I64(pointer_info(now).is_owned, 1);
+        CHECK_EQ_I64(pointer_info(now).is_lost, 0);
+        CHECK_EQ_PTR(server_of(now), way < 3 ? NULL : limit);
+        put_pattern(now, 4 * MIB, (uint64_t)way);
+        if (way % 2)
+            (void)trimmed(cache, gpu(0));
+        freed(block_by(gpu(0), cache, 100, NULL));
+        CHECK_EQ_U64(find_pattern(now, 4 * MIB, (uint64_t)way), 4 * MIB);
+        freed(now);
+        CHECK_STATUS(warp_free(now), WARP_ERROR_DOUBLE_FREE);
+        release(limit);
+        release(cache);
+        if (check_failure_count() != 0) {
+            printf("\n    (way %d)", way);
+            return;
+        }
+    }
+    CHECK_NOTHING_LEFT();
+}
+
+/* Page-locked memory goes with the context that it was made in, though it is the CPU's; what came of another one stays. */
+PROCESS_TEST(page_locked_memory_of_a_dead_context_is_handed_out_no_more)
+{
+    warp_allocator *cache;
+    warp_device *device;
+    void *dead[3], *alive[3], *ptr;
+    int i;
+    start_on("h200x2");
+    cache = own_cache(WARP_MEMORY_PINNED);
+    device = gpu(0);
+    CHECK_EQ_U64(SIMULATOR(cuCtxSetCurrent)(driver_primary(0)), 0);
+    for (i = 0; i < 3; ++i)
+        dead[i] = block_by(cpu(), cache, i == 2 ? 3 * MIB : 700 * KIB, NULL);
+    CHECK_STATUS(warp_device_synchronize(device), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(cuCtxSetCurrent)(context_of(gpu(1))), 0);
+    for (i = 0; i < 3; ++i) {
+        alive[i] = block_by(cpu(), cache, 5 * MIB, NULL);
+        put_pattern(alive[i], 5 * MIB, (uint64_t)i);
+    }
+    freed(dead[0]);
+    freed(alive[0]);
+    CHECK_EQ_U64(SIMULATOR(warpsim_reset_device)(0), 0);
+    CHECK_STATUS(warp_device_synchronize(device), WARP_ERROR_DEVICE_LOST);
+    CHECK_EQ_I64(pointer_info(dead[1]).is_lost, 1);
+    CHECK_EQ_I64(pointer_info(alive[1]).is_lost, 0);
+    for (i = 0; i < 3; ++i) {
+        ptr = i == 2 ? tagged(cpu(), cache, 700 * KIB, NULL) : block_by(cpu(), cache, 700 * KIB, NULL);
+        CHECK_EQ_I64(pointer_info(ptr).is_lost, 0);
+        put_pattern(ptr, 700 * KIB, 9);
+        freed(ptr);
+    }
+    CHECK_EQ_U64(find_pattern(alive[1], 5 * MIB, 1), 5 * MIB);
+    /* Where the new chunk is nothing is left of the old block. */
+    for (i = 1; i < 3; ++i)
+        if (pointer_info(dead[i]).is_owned)
+            freed(dead[i]);
+    ptr = block_by(cpu(), cache, 5 * MIB, NULL);
+    CHECK_EQ_PTR(ptr, alive[0]);
+    freed(ptr);
+    freed(alive[1]);
+    freed(alive[2]);
+    check_empty(cache);
+    CHECK_EQ_U64(trimmed(cache, cpu()), 3 * 6 * MIB + 2 * MIB);
+    CHECK_EQ_U64(SIMULATOR(cuCtxSetCurrent)(NULL), 0);
+    CHECK_EQ_U64(SIMULATOR(warpsim_live_count)("pinned"), 0);
+}
+
+/* And through others. */
+PROCESS_TEST(page_locked_memory_that_allocators_hand_on_is_lost_with_its_context)
+{
+    warp_allocator *limit = NULL;
+    warp_device *device;
+    void *ptr;
+    start_on("h200x2");
+    device = gpu(0);
+    CHECK_STATUS(warp_allocator_create_limit(builtin(WARP_MEMORY_PINNED), GIB, &limit), WARP_SUCCESS);
+    ptr = block_by(cpu(), limit, 1000, NULL);
+    CHECK_EQ_I64(pointer_info(ptr).is_lost, 0);
+    CHECK_STATUS(warp_device_synchronize(device), WARP_SUCCESS);
+    CHECK_EQ_U64(SIMULATOR(warpsim_reset_device)(0), 0);
+    CHECK_STATUS(warp_device_synchronize(device), WARP_ERROR_DEVICE_LOST);
+    CHECK_EQ_I64(pointer_info(ptr).is_lost, 1);
+    freed(ptr);
+    CHECK_EQ_U64(live_of(limit), 0);
+    release(limit);
+    CHECK_NOTHING_LEFT();
 }
 
 CHECK_MAIN()

@@ -50,13 +50,19 @@ fn look(address: u64) -> Option<Cached> {
                 if record.contains(address) {
                     return Some(Cached::Out(block, life, record));
                 }
-                return Some(Cached::Nobodys);
+                return nobodys(&chunk);
             }
             State::Telling => std::thread::yield_now(),
             State::Told => return Some(Cached::Told),
-            State::Void | State::Free | State::AtHand => return Some(Cached::Nobodys),
+            State::Void | State::Free | State::AtHand => return nobodys(&chunk),
         }
     }
+}
+
+/// Where memory went with its context, other memory may be by now.
+#[cold]
+fn nobodys(chunk: &Record) -> Option<Cached> {
+    if super::is_dead(chunk) { None } else { Some(Cached::Nobodys) }
 }
 
 /// The record of the caller's block that an address lies in.
@@ -66,6 +72,15 @@ pub fn find(address: u64) -> Option<Record> {
         None | Some(Cached::Told) => LEDGER.find(address),
         Some(Cached::Out(_, _, record)) => Some(record),
         Some(Cached::Nobodys) => None,
+    }
+}
+
+/// As `find`, of a block that the ledger does not know.
+#[inline]
+pub fn find_unknown(address: u64) -> Option<Record> {
+    match cached(address) {
+        Some(Cached::Out(_, _, record)) => Some(record),
+        _ => None,
     }
 }
 
@@ -91,49 +106,59 @@ pub fn each(mut visit: impl FnMut(Record)) {
     });
 }
 
-/// Has the ledger know the block that an address lies in.
+/// Has the ledger know the block that an address lies in. It does when this comes back, also where another thread was faster.
 pub fn tell(address: u64) {
-    if let Some(Cached::Out(block, life, record)) = cached(address)
+    // Who is in the middle of it is waited for by the look.
+    while let Some(Cached::Out(block, life, record)) = cached(address)
         && let Some(slot) = record.allocator().checked_sub(1)
         && let Some(from) = allocator::hold_by_slot(slot)
         && of(&from).is_some()
     {
-        // Then what was to be said of the block is not said.
-        if let Err(error) = tell_block(block, life, &record) {
-            log!(
-                Error,
-                "the ledger does not know the {} bytes at {:#x}: {error}",
-                record.size(),
-                record.base()
-            );
+        match tell_block(block, life, &record) {
+            Ok(true) => return,
+            Ok(false) => {}
+            // Then what was to be said of the block is not said.
+            Err(error) => {
+                log!(
+                    Error,
+                    "the ledger does not know the {} bytes at {:#x}: {error}",
+                    record.size(),
+                    record.base()
+                );
+                return;
+            }
         }
     }
 }
 
-/// Has the ledger know a block that is out in that life; the caller has a hold on its allocator. Nothing is done when that is over.
-fn tell_block(block: &'static Block, life: Life, record: &Record) -> Result<()> {
-    if !block.turn(life, State::Telling) {
-        return Ok(());
-    }
+/// Has the ledger know a block that is out in that life; the caller has a hold on its allocator. False when that is over, or another
+/// thread is in the middle of it: then nothing is done.
+fn tell_block(block: &'static Block, life: Life, record: &Record) -> Result<bool> {
     let stream = (record.flags() & HOLDS_STREAM != 0).then(|| record.stream());
     let slot = record.allocator().checked_sub(1);
-    // SAFETY: the lane holds its stream while a block of it is out, and the caller the allocator.
-    unsafe {
-        stream.inspect(|stream| stream::hold_again(*stream));
-        slot.inspect(|slot| allocator::hold_again(*slot));
-    }
-    let entered = crate::alloc::enter(&LEDGER, thread::mine(), record);
-    if entered.is_ok() {
-        block.tell();
-    } else {
+    while block.turn(life, State::Telling) {
+        // SAFETY: the lane holds its stream while a block of it is out, and the caller the allocator.
+        unsafe {
+            stream.inspect(|stream| stream::hold_again(*stream));
+            slot.inspect(|slot| allocator::hold_again(*slot));
+        }
+        let entered = crate::alloc::enter_unless_stale(&LEDGER, thread::mine(), record);
+        if let Ok(None) = entered {
+            block.tell();
+            return Ok(true);
+        }
         block.turn(block.life(), State::Out);
         // SAFETY: taken just now, and no record has them.
         unsafe {
             stream.inspect(|stream| stream::release_hold(*stream));
             slot.inspect(|slot| allocator::release_hold(*slot));
         }
+        // Others wait for who is in the middle of telling, so other code is called while nobody is.
+        if let Some(stale) = entered? {
+            crate::alloc::drop_stale(&LEDGER, &stale, record);
+        }
     }
-    entered
+    Ok(false)
 }
 
 impl Caching {
@@ -154,6 +179,6 @@ impl Caching {
                 blocks.push((block, life, as_record(block, chunk, base, size, tag)));
             }
         });
-        blocks.into_iter().try_for_each(|(block, life, record)| tell_block(block, life, &record))
+        blocks.into_iter().try_for_each(|(block, life, record)| tell_block(block, life, &record).map(drop))
     }
 }

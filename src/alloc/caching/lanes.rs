@@ -44,6 +44,9 @@ impl Caching {
     pub fn lane(&self, request: &Request<'_>) -> Result<&'static Lane> {
         let stream = request.stream.filter(|_| request.device.is_cuda());
         let key = (request.device.index(), stream.map(|stream| stream.index()));
+        if self.losses.load(Ordering::Acquire) != device::losses() {
+            self.forget_lost();
+        }
         if let Some(lane) = self.lanes.lock().0.get(&key) {
             return Ok(lane);
         }
@@ -65,8 +68,9 @@ impl Caching {
         {
             {
                 // Who looks for the stream under the lock may use what it found until the lock is free.
-                let _alone = lane.lock();
+                let mut alone = lane.lock();
                 lane.of().set_stream(stream.hold());
+                alone.move_all();
             }
             lanes.0.remove(&(key.0, Some(before)));
             lanes.0.insert(key, lane);
@@ -157,6 +161,17 @@ impl Caching {
         }
     }
 
+    /// Whether chunks that nobody uses will be free to go when work is done that goes on now.
+    pub fn some_will_be_idle(&self, device: Option<&'static Device>) -> bool {
+        self.lanes_of(device).into_iter().any(|lane| {
+            let will_be = || match self.work_of(lane) {
+                Work::Goes(stream) => stream.is_owned() && is_surely_not_captured(&stream),
+                Work::Done | Work::Unknown => true,
+            };
+            lane.lock().heap().whole != 0 && will_be()
+        })
+    }
+
     /// Whether a lane is of this cache.
     pub fn has(&self, lane: &'static Lane) -> bool {
         self.lanes.lock().0.values().any(|of| std::ptr::eq(*of, lane))
@@ -182,7 +197,7 @@ impl Caching {
                     .then(|| inner.remove_one(size, small))?
             });
             if let Some(chunk) = chunk {
-                return lane.lock().add(chunk).is_ok();
+                return lane.lock().add(Chunk { moved: true, ..chunk }).is_ok();
             }
         }
         false
@@ -206,9 +221,20 @@ impl Caching {
         self.give_back_of_lane(lane, |whole| whole.saturating_sub(keep), false);
     }
 
+    /// Whether a chunk can go back in the order of its lane's stream: most allocators know the stream alone that it came for.
+    fn goes_in_order(&self, chunk: &Chunk) -> bool {
+        let below = self.upstream.traits();
+        below.ordered && (below.any_stream || !chunk.moved)
+    }
+
+    /// Whether chunks that came for a stream can go back in its order now.
+    fn orders_after(&self, stream: &Entered<Stream>) -> bool {
+        let below = self.upstream.traits();
+        below.ordered && (below.any_stream || is_surely_not_captured(stream))
+    }
+
     /// `bytes` is told what is free in whole chunks of all lanes together, and says how much of it is to go.
     fn give_back_of_lane(&self, lane: &'static Lane, bytes: impl FnOnce(u64) -> u64, idle: bool) -> u64 {
-        let is_ordered = self.upstream.traits().ordered;
         // Under the lock from the look at the work to the taking, as in `borrow`.
         let (chunks, stream) = log::after(|| {
             let mut inner = lane.lock();
@@ -216,14 +242,17 @@ impl Caching {
             if inner.heap().whole == 0 {
                 return (Vec::new(), None);
             }
+            let all_in_order = self.upstream.traits().any_stream || !inner.heap().has(|chunk| chunk.moved);
             let stream = match self.work_of(lane) {
-                Work::Goes(stream) if is_ordered && !idle => Some(stream),
                 Work::Done => None,
+                Work::Goes(stream) if !idle && all_in_order && self.orders_after(&stream) => Some(stream),
                 _ if self.is_idle(lane) => None,
+                Work::Goes(stream) if !idle && self.orders_after(&stream) => Some(stream),
                 _ => return (Vec::new(), None),
             };
             let bytes = bytes(self.totals.whole.load(Ordering::Relaxed));
-            (inner.remove_whole(bytes), stream)
+            let may_go = |chunk: &Chunk| stream.is_none() || self.goes_in_order(chunk);
+            (inner.remove_whole(bytes, may_go), stream)
         });
         chunks.into_iter().map(|chunk| self.give_back(lane, chunk, stream.as_ref())).sum()
     }
@@ -231,7 +260,7 @@ impl Caching {
     /// Gives one chunk back; in the order of a stream, or idle without one.
     fn give_back(&self, lane: &'static Lane, chunk: Chunk, stream: Option<&Entered<Stream>>) -> u64 {
         let Some(device) = device::at(lane.of().device()) else { return 0 };
-        let lost = if device.is_lost() { flags::DEVICE_LOST } else { 0 };
+        let lost = if is_dead(&chunk) { flags::DEVICE_LOST } else { 0 };
         let idle = if stream.is_none() { flags::IDLE } else { 0 };
         let request = Request {
             device,
@@ -257,9 +286,20 @@ impl Caching {
 
     /// Gives all chunks back of a lane that is about to be nobody's. What cannot go back is asked for once more, and then lost.
     fn give_back_at_last(&self, lane: &'static Lane, chunks: Vec<Chunk>, stream: Option<&Entered<Stream>>) {
+        self.give_back_surely(lane, chunks, stream, |_| true);
+    }
+
+    /// As `give_back_at_last`, of a lane from which just those are to go.
+    fn give_back_surely(
+        &self,
+        lane: &'static Lane,
+        chunks: Vec<Chunk>,
+        stream: Option<&Entered<Stream>>,
+        is_to_go: impl Fn(&Chunk) -> bool,
+    ) {
         let give = |chunks: Vec<Chunk>| {
             chunks.into_iter().for_each(|chunk| _ = self.give_back(lane, chunk, stream));
-            lane.lock().remove_whole(u64::MAX)
+            lane.lock().remove_whole(u64::MAX, &is_to_go)
         };
         let again = give(chunks);
         for chunk in give(again) {
@@ -271,19 +311,51 @@ impl Caching {
         }
     }
 
+    /// Has the ledger know the blocks that callers have of a lane of which a lost device's context took memory along, and hands out
+    /// nothing of it on the usual way.
+    fn close_lost(&self, lane: &'static Lane) {
+        lane.lock().close();
+        if let Err(error) = self.tell_blocks_of(|of| std::ptr::eq(of, lane)) {
+            log!(Error, "blocks of a lost device: {error}");
+        }
+    }
+
+    /// Has the ledger know all blocks that callers have of what lost devices' contexts took along.
+    pub fn tell_of_lost(&self) {
+        self.lanes_of(None).into_iter().filter(|lane| has_dead(lane)).for_each(|lane| self.close_lost(lane));
+    }
+
     /// Forgets what lost devices' contexts took along: the chunks go back, and blocks in them that callers have are the ledger's alone.
     pub fn forget_lost(&self) {
+        let losses = device::losses();
+        self.forget_lost_devices();
+        for lane in self.lanes_of(None).into_iter().filter(|lane| has_dead(lane)) {
+            // Page-locked memory of several contexts: what is dead goes, and the rest serves on.
+            super::EVER_LOST.store(true, Ordering::Release);
+            self.close_lost(lane);
+            let chunks = {
+                let mut inner = lane.lock();
+                let removed = inner.remove_dead(is_dead, |told| _ = self.orphans.lock().insert(told));
+                // `closing` says so first and closes the lanes then.
+                if !self.closing.load(Ordering::SeqCst) {
+                    inner.open();
+                }
+                removed
+            };
+            self.give_back_surely(lane, chunks, None, is_dead);
+        }
+        self.losses.store(losses, Ordering::Release);
+    }
+
+    fn forget_lost_devices(&self) {
         let lost: Vec<_> = {
             let mut lanes = self.lanes.lock();
             lanes.0.extract_if(|_, lane| is_lost(lane)).map(|(_, lane)| lane).collect()
         };
         for lane in lost {
             super::EVER_LOST.store(true, Ordering::Release);
-            lane.lock().close();
-            if let Err(error) = self.tell_blocks_of(|of| std::ptr::eq(of, lane)) {
-                log!(Error, "blocks of a lost device: {error}");
-            }
-            let chunks = lane.lock().remove_all(|told| _ = self.orphans.lock().insert(told));
+            self.close_lost(lane);
+            let chunks = lane.lock().remove_dead(|_| true, |told| _ = self.orphans.lock().insert(told));
             self.give_back_at_last(lane, chunks, None);
             give_up(lane);
         }
@@ -291,16 +363,19 @@ impl Caching {
 
     /// At the end, when no block of it is out: everything goes back, whatever its streams do, and they are let go of.
     pub fn let_go_of_all(&self) {
-        let is_ordered = self.upstream.traits().ordered;
         let lanes: Vec<_> = self.lanes.lock().0.drain().map(|(_, lane)| lane).collect();
         for lane in lanes {
             let chunks = {
                 let mut inner = lane.lock();
                 inner.close();
-                if is_lost(lane) { inner.remove_all(|_| ()) } else { inner.remove_whole(u64::MAX) }
+                if is_lost(lane) {
+                    inner.remove_dead(|_| true, |_| ())
+                } else {
+                    inner.remove_whole(u64::MAX, |_| true)
+                }
             };
             let stream = match self.work_of(lane) {
-                Work::Goes(stream) if is_ordered => Some(stream),
+                Work::Goes(stream) if chunks.iter().all(|chunk| self.goes_in_order(chunk)) => Some(stream),
                 Work::Done => None,
                 Work::Goes(_) | Work::Unknown => {
                     if !chunks.is_empty() {
@@ -316,8 +391,24 @@ impl Caching {
     }
 }
 
+fn is_surely_not_captured(stream: &Entered<Stream>) -> bool {
+    runtime::driver().is_ok_and(|driver| {
+        let context = stream.enter_context(driver);
+        context.is_ok_and(|_context| !stream.is_capturing(driver).unwrap_or(true))
+    })
+}
+
 fn is_lost(lane: &Lane) -> bool {
     device::at(lane.of().device()).is_some_and(Device::is_lost)
+}
+
+/// Whether memory went with the context that it was made in.
+fn is_dead(chunk: &Chunk) -> bool {
+    super::is_dead(&chunk.like)
+}
+
+fn has_dead(lane: &Lane) -> bool {
+    is_lost(lane) || lane.lock().heap().has(is_dead)
 }
 
 /// A lane that is in no list any more, and has no memory.

@@ -10,17 +10,18 @@ mod known;
 mod lanes;
 
 pub use at_hand::{Asked, allocate_again, free_again, free_found, remembering};
-pub use known::{each, find, is_kept, tell, was_freed};
+pub use known::{each, find, find_unknown, is_kept, tell, was_freed};
 
 use super::builtin::Order;
 use super::{Kind, LEDGER, NATURAL_ALIGNMENT};
 use super::{custom, direct};
 use crate::allocator::{self, Allocator, Request, Source, Stacked, Statistics, Traits, Upstream, flags};
 use crate::cache::{self, Block, Chunk, Inner, Lane, Life, Refused, State, Totals};
-use crate::device::Device;
+use crate::device::{self, Device};
 use crate::error::{Error, Result, Status, error, fail};
 use crate::fork::Lock;
 use crate::handle::{Entered, Handle};
+use crate::ledger::Record;
 use crate::log::log;
 use crate::runtime;
 use crate::stream::Stream;
@@ -30,9 +31,13 @@ use std::any::Any;
 use std::collections::HashSet;
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// How often memory is got for a request that others are faster to take.
 const TRIES: u32 = 100;
+
+/// How long chunks that nobody uses, and whose streams still work, are waited for when there is no memory.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How a caching allocator is to be. Zero is the default everywhere.
 #[derive(Debug, Clone, Copy, Default)]
@@ -56,6 +61,8 @@ pub struct Caching {
     peak_reserved: AtomicU64,
     /// Blocks that callers have of memory that a lost device's context took along: the ledger knows them, the cache no more.
     orphans: Mutex<HashSet<u64>>,
+    /// As many devices were lost when it last looked what they took along.
+    losses: AtomicU64,
     /// How often more memory was asked for.
     grown: AtomicU64,
     failures: AtomicU64,
@@ -99,6 +106,7 @@ impl Caching {
             reserved: AtomicU64::new(0),
             peak_reserved: AtomicU64::new(0),
             orphans: Mutex::new(HashSet::new()),
+            losses: AtomicU64::new(device::losses()),
             grown: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             slot: AtomicU32::new(0),
@@ -200,23 +208,16 @@ impl Caching {
             // Before it has more than ever: what is there in other sizes.
             self.give_back_whole(Some(request.device), size, true);
         }
-        let address = match self.ask(&self.upstream, &wanted) {
-            Err(error) if error.status == Status::OutOfMemory => {
-                // The limit is one of all devices together.
-                let device = if self.settings.limit == 0 { Some(request.device) } else { None };
-                if self.give_back_whole(device, u64::MAX, false) == 0 {
-                    return Err(self.short(request, error));
-                }
-                self.ask(&self.upstream, &wanted).map_err(|error| self.short(request, error))?
-            }
-            asked => asked?,
-        };
+        let address = self.ask_patiently(&self.upstream, &wanted).map_err(|error| match error.status {
+            Status::OutOfMemory => self.short(request, error),
+            _ => error,
+        })?;
         let give_back = |_: &Error| {
             self.reserved.fetch_sub(size, Ordering::Relaxed);
             allocator::tell_of_unusable(self.upstream.deallocate(address, &wanted));
         };
         let made = custom::what_was_made(&self.upstream, &wanted, address).inspect_err(give_back)?;
-        let chunk = Chunk { base: address, size, small, like: made.record(address, &wanted) };
+        let chunk = Chunk { base: address, size, small, moved: false, like: made.record(address, &wanted) };
         let add = || {
             let mut inner = lane.lock();
             self.require_same(lane, request).map(|()| inner.add(chunk))
@@ -248,6 +249,36 @@ impl Caching {
                     self.upstream.title()
                 )
             }
+        }
+    }
+
+    /// As `ask`; when there is no memory, once more after what nobody uses went back, and whenever some of it is done with in a moment.
+    fn ask_patiently(&self, upstream: &Upstream, wanted: &Request<'_>) -> Result<u64> {
+        let mut refused = match self.ask(upstream, wanted) {
+            Err(error) if error.status == Status::OutOfMemory => error,
+            asked => return asked,
+        };
+        // The limit is one of all devices together.
+        let device = if self.settings.limit == 0 { Some(wanted.device) } else { None };
+        let deadline = Instant::now() + PATIENCE;
+        let mut pause = Duration::from_micros(50);
+        loop {
+            if self.give_back_whole(device, u64::MAX, false) != 0 {
+                match self.ask(upstream, wanted) {
+                    Err(error) if error.status == Status::OutOfMemory => refused = error,
+                    asked => return asked,
+                }
+            }
+            // A capture is not made to wait, nor who may have a lock that a callback wants.
+            if wanted.flags & flags::IN_CAPTURE != 0
+                || allocator::is_inside_a_callback()
+                || !self.some_will_be_idle(device)
+                || Instant::now() >= deadline
+            {
+                return Err(refused);
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(2));
         }
     }
 
@@ -351,6 +382,34 @@ fn forget_lost() {
             caching.forget_lost();
         }
     });
+}
+
+/// Whether memory went with the context that it was made in.
+fn is_dead(record: &Record) -> bool {
+    super::owner_of(record).is_some_and(Device::is_lost)
+}
+
+/// As many devices were lost when the ledger was last told of what they took along.
+static TOLD_OF: AtomicU64 = AtomicU64::new(0);
+
+/// Before a block is entered that no cache has: it may lie where one lay that a lost device's context took along, and the ledger alone
+/// can say which of them there is.
+#[inline]
+pub fn make_way() {
+    if ever_was() && TOLD_OF.load(Ordering::Acquire) != device::losses() {
+        tell_of_lost();
+    }
+}
+
+#[cold]
+fn tell_of_lost() {
+    let losses = device::losses();
+    allocator::each(|allocator| {
+        if let Some(caching) = of(allocator).filter(|caching| caching.require_own_process().is_ok()) {
+            caching.tell_of_lost();
+        }
+    });
+    TOLD_OF.store(losses, Ordering::Release);
 }
 
 /// Whether a cache ever had memory on a device that was lost.
@@ -464,6 +523,8 @@ impl Source for Caching {
         let below = self.upstream.traits();
         Traits {
             ordered: true,
+            // What comes back is at once its own stream's.
+            any_stream: false,
             captures: self.in_captures.as_ref().map_or(below.captures, |other| other.traits().captures),
             kind: if self.in_captures.is_some() { None } else { below.kind },
             ..below
@@ -473,7 +534,7 @@ impl Source for Caching {
     fn allocate(&self, request: &Request<'_>) -> Result<u64> {
         self.require_serving()?;
         if !self.caches(request) {
-            return self.ask(self.past(request), request);
+            return self.ask_patiently(self.past(request), request);
         }
         let lane = self.lane(request)?;
         let take = |inner: &mut Inner| {
