@@ -16,8 +16,9 @@
 //! against the limit all the same.
 //!
 //! When memory runs out, here, below, or for a built-in allocator that a cache stands on, chunks that nobody uses go back before the
-//! request is asked once more. They go back too with warp_allocator_trim(), above `keep`, and, when their work is done, before the
-//! allocator would have more memory than ever before.
+//! request is asked once more. Chunks whose streams still work are waited for, and blocks that were freed and that other streams still
+//! use: at most two seconds each, never in a capture or a callback, and not when nothing of that sort is there. Chunks go back too with
+//! warp_allocator_trim(), above `keep`, and, when their work is done, before the allocator would have more memory than ever before.
 //!
 //! A block that is at hand is given without a call of the driver. So a context that other code has destroyed or reset is noticed by the
 //! next call that has to do with the driver, and what was given before is memory of the dead context.
