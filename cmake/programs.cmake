@@ -10,6 +10,9 @@
 # behind it; one that valgrind alone is to spare, since others go the same ways there, is slow:
 #     // valgrind: no (the CPU touches device memory)
 #     // valgrind: slow (a process for each call that fails; driver_failures.c has all of them fail in one)
+#
+# What a simulated driver cannot show is built, and not run:
+#     // needs: hardware
 
 function(warpmem_add_programs folder language)
   file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*.${language}")
@@ -31,13 +34,17 @@ function(warpmem_add_programs folder language)
       OUTPUT_NAME "${stem}"
       C_STANDARD 11 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF
       CXX_STANDARD 17 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF)
+    file(STRINGS "${source}" hardware LIMIT_COUNT 1 REGEX "^[ \t]*(//|/?\\*)[ \t]*needs: hardware")
+    if(hardware)
+      continue()
+    endif()
     warpmem_topologies("${source}" topologies)
     file(STRINGS "${source}" watched LIMIT_COUNT 1 REGEX "^[ \t]*(//|/?\\*)[ \t]*valgrind: (no|slow)")
     set(label "")
     if(watched MATCHES "valgrind: no")
       set(label "unwatched")
-    elseif(watched OR folder MATCHES "^examples")
-      # The tests go the ways of the examples too.
+    elseif(watched OR folder MATCHES "^(examples|tests/gpu)")
+      # The tests go the ways of the examples too, and of what runs on real GPUs as well.
       set(label "slow-valgrind")
     endif()
     foreach(topology IN LISTS topologies)

@@ -97,6 +97,11 @@ UNUSED warp_allocator *server_of(const void *ptr)
     return pointer_info(ptr).allocator;
 }
 
+UNUSED int is_of_graph(const void *ptr)
+{
+    return pointer_info(ptr).rule == WARP_ACCESS_RULE_GRAPH_FIXED;
+}
+
 UNUSED void check_no_violation(void)
 {
     char text[300];

@@ -49,13 +49,6 @@ static void end_test(void)
     check_clean();
 }
 
-static int is_of_graph(void *block)
-{
-    warp_pointer_info info = {.struct_size = sizeof info};
-    CHECK_STATUS(warp_pointer_get_info(block, &info), WARP_SUCCESS);
-    return info.rule == WARP_ACCESS_RULE_GRAPH_FIXED;
-}
-
 PROCESS_TEST(what_is_allocated_in_a_capture_is_the_graphs)
 {
     warp_graph *graph;

@@ -35,18 +35,6 @@ static double now(void)
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
-static double seconds(double usual)
-{
-    const char *asked = getenv("WARPMEM_SOAK_SECONDS");
-    return asked != NULL ? atof(asked) : usual;
-}
-
-static uint64_t log_uniform(uint64_t *random, uint64_t least_log2, uint64_t most_log2)
-{
-    uint64_t log2 = least_log2 + next_random(random) % (most_log2 - least_log2);
-    return ((uint64_t)1 << log2) + next_random(random) % ((uint64_t)1 << log2);
-}
-
 /* Blocks of a capture are its graph's; a run of it has them, and the cache knows nothing of that. */
 static void capture(warp_stream *stream, uint64_t *random)
 {
@@ -150,7 +138,7 @@ static void soak(warp_memory_kind kind, uint64_t schedule)
     operations = 0;
     /* Only pools have memory for a graph. */
     captures = kind == WARP_MEMORY_CUDA_MEMPOOL;
-    end = now() + seconds(1.5);
+    end = now() + soak_seconds(1.5);
     for (i = 0; i < THREADS; ++i)
         REQUIRE(pthread_create(&threads[i], NULL, work, (void *)(i + 1)) == 0);
     for (i = 0; i < THREADS; ++i)
@@ -193,7 +181,7 @@ PROCESS_TEST(memory_that_is_broken_up_comes_together_again)
     start_on("h200x2");
     where = gpu(0);
     CHECK_STATUS(warp_allocator_create_caching(builtin(WARP_MEMORY_CUDA_DEVICE), NULL, &cache), WARP_SUCCESS);
-    end = now() + seconds(1.5);
+    end = now() + soak_seconds(1.5);
     for (phase = 0; (phase < 12 || now() < end) && check_failure_count() == 0; ++phase) {
         const uint64_t least = phase % 3 == 0 ? 6 : phase % 3 == 1 ? 20 : 8;
         const uint64_t most = phase % 3 == 0 ? 14 : phase % 3 == 1 ? 25 : 25;

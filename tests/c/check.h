@@ -18,7 +18,7 @@
  *
  * Where a program runs, it says in comment lines of its own near its top (cmake/programs.cmake reads them): `topology: mixed`
  * for another simulated machine, `topology: -` for no driver at all, each line a run; `valgrind: no (reason)` or `valgrind: slow
- * (reason)`; and `needs: simulator` keeps it out of the kit for machines with a GPU.
+ * (reason)`; `needs: simulator` keeps it out of the kit for machines with a GPU, and `needs: hardware` has it run only there.
  *
  * check_under("valgrind") and check_under("sanitizer") say whether the program is being watched, for the few tests that a
  * watcher cannot serve (an alignment of a gibibyte) or that would take too long.

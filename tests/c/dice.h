@@ -15,6 +15,13 @@ __attribute__((unused)) static uint64_t next_random(uint64_t *state)
     return x ^ (x >> 31);
 }
 
+/* From 2^least_log2 to below 2^most_log2: each doubling as often as any other. */
+__attribute__((unused)) static uint64_t log_uniform(uint64_t *state, uint64_t least_log2, uint64_t most_log2)
+{
+    const uint64_t base = (uint64_t)1 << (least_log2 + next_random(state) % (most_log2 - least_log2));
+    return base + next_random(state) % base;
+}
+
 /* For a program with one sequence: a seed is written here. */
 __attribute__((unused)) static uint64_t dice;
 

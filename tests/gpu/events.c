@@ -1,6 +1,8 @@
 /*
  * What only a real driver proves of events and of untracked streams: that nobody's capture breaks, that captures spread over
  * streams and are joined, and that a stream may be dead when its blocks are freed. Each test has a process of its own.
+ *
+ * needs: hardware
  */
 #define _GNU_SOURCE
 #include "../c/devices.h"

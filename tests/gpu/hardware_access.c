@@ -2,6 +2,8 @@
  * Every answer about access is held against a kernel: what is said to be accessible must work, what is said to be inaccessible must
  * fault. Memory of every sort, between two GPUs in both directions, with no access, peer access, pool access and both. Each case
  * has a process of its own, since a fault ends a process's contexts. Needs two GPUs; runs on simulated ones as well.
+ *
+ * valgrind: no (the CPU touches device memory)
  */
 #include "hardware.h"
 

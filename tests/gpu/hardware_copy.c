@@ -16,11 +16,6 @@
 
 #include <sys/mman.h>
 
-static int is_small(void)
-{
-    return simulator_is_here();
-}
-
 /* Bytes that a real GPU gets, and fewer for a simulated one. */
 static uint64_t scaled(uint64_t size)
 {

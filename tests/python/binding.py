@@ -10,6 +10,7 @@ WARPMEM_LIBRARY is the library's file, WARPMEM_LIBCUDA the driver's.
 
 import ctypes
 import os
+import unittest
 
 SUCCESS = 0
 SHUT_DOWN = 2
@@ -146,7 +147,7 @@ def load(declarations):
     return lib
 
 
-_lib = load({})
+_lib = load({"warp_device_get_cuda_count": [ctypes.POINTER(ctypes.c_size_t)]})
 
 
 def message():
@@ -170,6 +171,16 @@ def asked(function, *arguments):
     out = ctypes.c_uint8(9)
     must(function(*arguments, ctypes.byref(out)))
     return bool(out.value)
+
+
+def gpus(needed=0):
+    """The GPUs that there are, of the library that was started. What needs more of them is skipped: never on two simulated ones,
+    where `cargo xtask test` takes that for a failure."""
+    count = ctypes.c_size_t()
+    must(_lib.warp_device_get_cuda_count(ctypes.byref(count)))
+    if count.value < needed:
+        raise unittest.SkipTest("needs a GPU" if needed == 1 else "needs two GPUs")
+    return [made(_lib.warp_device_get, b"cuda:%d" % number) for number in range(count.value)]
 
 
 def sized(struct, **fields):

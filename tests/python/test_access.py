@@ -25,6 +25,7 @@ from binding import (
     Pointer,
     Size,
     asked,
+    gpus,
     load,
     made,
     message,
@@ -137,17 +138,20 @@ def told(function, *of):
 class Accesses(unittest.TestCase):
     def setUp(self):
         must(lib.warp_init(None, None))
-        self.cpu, self.first, self.second = (made(lib.warp_device_get, name) for name in (b"cpu", b"cuda:0", b"cuda:1"))
+        self.addCleanup(lambda: must(lib.warp_shutdown()))
+        self.cpu = made(lib.warp_device_get, b"cpu")
+        self.gpus = gpus(1)[:2]
+        self.first, self.last = self.gpus[0], self.gpus[-1]
         self.made = []
 
     def tearDown(self):
-        must(lib.warp_peer_access_set_enabled(self.first, self.second, 0))
-        must(lib.warp_mempool_access_set_enabled(self.first, self.second, 0))
+        for peer in self.gpus[1:]:
+            must(lib.warp_peer_access_set_enabled(self.first, peer, 0))
+            must(lib.warp_mempool_access_set_enabled(self.first, peer, 0))
         must(lib.warp_mempool_set_enabled(self.first, 1))
         must(lib.warp_launch_set_mode(Mode.RELAXED))
         for release, what in reversed(self.made):
             must(release(what))
-        must(lib.warp_shutdown())
 
     def array(self, device, kind=UNKNOWN, count=8, code=2):
         options = sized(ArrayOptions, kind=kind)
@@ -168,29 +172,21 @@ class Accesses(unittest.TestCase):
         return report
 
     def test_peers_and_pools_are_different_facts(self):
-        plain, pooled = self.array(self.first, CUDA_DEVICE), self.array(self.first, CUDA_MEMPOOL)
+        first, second, *_ = gpus(2)
+        plain, pooled = self.array(first, CUDA_DEVICE), self.array(first, CUDA_MEMPOOL)
         for peer in (0, 1):
             for pool in (0, 1):
-                must(lib.warp_peer_access_set_enabled(self.first, self.second, peer))
-                must(lib.warp_mempool_access_set_enabled(self.first, self.second, pool))
-                self.assertEqual(asked(lib.warp_access_can, self.second, plain), bool(peer))
-                self.assertEqual(asked(lib.warp_access_can, self.second, pooled), bool(pool))
-                self.assertEqual(asked(lib.warp_access_can_device, self.second, self.first), bool(pool))
-                must(lib.warp_mempool_set_enabled(self.first, 0))
-                self.assertEqual(asked(lib.warp_access_can, self.second, pooled), bool(pool))
-                self.assertEqual(asked(lib.warp_access_can_device, self.second, self.first), bool(peer))
-                must(lib.warp_mempool_set_enabled(self.first, 1))
+                must(lib.warp_peer_access_set_enabled(first, second, peer))
+                must(lib.warp_mempool_access_set_enabled(first, second, pool))
+                self.assertEqual(asked(lib.warp_access_can, second, plain), bool(peer))
+                self.assertEqual(asked(lib.warp_access_can, second, pooled), bool(pool))
+                self.assertEqual(asked(lib.warp_access_can_device, second, first), bool(pool))
+                must(lib.warp_mempool_set_enabled(first, 0))
+                self.assertEqual(asked(lib.warp_access_can, second, pooled), bool(pool))
+                self.assertEqual(asked(lib.warp_access_can_device, second, first), bool(peer))
+                must(lib.warp_mempool_set_enabled(first, 1))
 
-    def test_each_answer_has_its_reason(self):
-        expected = [
-            (self.cpu, HOST, self.cpu, Access.ACCESSIBLE, "SAME_DEVICE"),
-            (self.cpu, PINNED, self.first, Access.ACCESSIBLE, "PINNED_MAPPING"),
-            (self.first, CUDA_DEVICE, self.first, Access.ACCESSIBLE, "SAME_DEVICE"),
-            (self.first, CUDA_DEVICE, self.second, Access.INACCESSIBLE, "NO_PEER_ACCESS"),
-            (self.first, CUDA_MEMPOOL, self.second, Access.INACCESSIBLE, "NO_POOL_ACCESS"),
-            (self.first, CUDA_MEMPOOL, self.cpu, Access.INACCESSIBLE, "DEVICE_MEMORY"),
-            (self.first, CUDA_MANAGED, self.second, Access.ACCESSIBLE, "MANAGED_ON_BOTH"),
-        ]
+    def check_reasons(self, *expected):
         for home, kind, device, access, reason in expected:
             for ask, status, of in (
                 (lib.warp_access_can, lib.warp_access_get_status, self.array(home, kind)),
@@ -202,43 +198,69 @@ class Accesses(unittest.TestCase):
                     self.assertEqual((info.device, info.kind), (home, kind))
                     self.assertEqual(asked(ask, device, of), access == Access.ACCESSIBLE)
 
+    def test_each_answer_has_its_reason(self):
+        self.check_reasons(
+            (self.cpu, HOST, self.cpu, Access.ACCESSIBLE, "SAME_DEVICE"),
+            (self.cpu, PINNED, self.first, Access.ACCESSIBLE, "PINNED_MAPPING"),
+            (self.first, CUDA_DEVICE, self.first, Access.ACCESSIBLE, "SAME_DEVICE"),
+            (self.first, CUDA_MEMPOOL, self.cpu, Access.INACCESSIBLE, "DEVICE_MEMORY"),
+        )
+
+    def test_each_answer_about_another_gpu_has_its_reason(self):
+        first, second, *_ = gpus(2)
+        self.check_reasons(
+            (first, CUDA_DEVICE, second, Access.INACCESSIBLE, "NO_PEER_ACCESS"),
+            (first, CUDA_MEMPOOL, second, Access.INACCESSIBLE, "NO_POOL_ACCESS"),
+            (first, CUDA_MANAGED, second, Access.ACCESSIBLE, "MANAGED_ON_BOTH"),
+        )
+
     def test_memory_of_python_is_unknown_and_none_is_empty(self):
         buffer = ctypes.create_string_buffer(64)
         answer, name, info = told(lib.warp_access_get_pointer_status, self.first, ctypes.addressof(buffer))
         self.assertEqual((answer, name, info.device, info.kind), (Access.UNVERIFIED, "UNKNOWN_MEMORY", None, UNKNOWN))
         self.assertEqual(told(lib.warp_access_get_pointer_status, self.first, None)[:2], (Access.ACCESSIBLE, "EMPTY"))
-        self.assertEqual(told(lib.warp_access_get_status, self.second, self.array(self.first, count=0))[1], "EMPTY")
+        self.assertEqual(told(lib.warp_access_get_status, self.last, self.array(self.first, count=0))[1], "EMPTY")
 
     def test_of_an_indexed_array_the_worst_part_counts(self):
-        data, index = self.array(self.first, CUDA_MANAGED), self.array(self.first, CUDA_DEVICE, count=4, code=0)
+        first, second, *_ = gpus(2)
+        data, index = self.array(first, CUDA_MANAGED), self.array(first, CUDA_DEVICE, count=4, code=0)
         indexed = made(lib.warp_indexed_array_create, data, (Pointer * 1)(index), 1)
         self.made.append((lib.warp_indexed_array_release, indexed))
-        self.assertEqual(told(lib.warp_access_get_indexed_status, self.second, indexed)[1], "NO_PEER_ACCESS")
-        self.assertFalse(asked(lib.warp_access_can_indexed, self.second, indexed))
-        must(lib.warp_peer_access_set_enabled(self.first, self.second, 1))
-        self.assertTrue(asked(lib.warp_access_can_indexed, self.second, indexed))
-        self.check(self.second, Argument(b"x", indexed, 0, INDEXED_ARRAY))
+        self.assertEqual(told(lib.warp_access_get_indexed_status, second, indexed)[1], "NO_PEER_ACCESS")
+        self.assertFalse(asked(lib.warp_access_can_indexed, second, indexed))
+        must(lib.warp_peer_access_set_enabled(first, second, 1))
+        self.assertTrue(asked(lib.warp_access_can_indexed, second, indexed))
+        self.check(second, Argument(b"x", indexed, 0, INDEXED_ARRAY))
 
     def test_modes(self):
-        managed = Argument(b"x", self.array(self.first, CUDA_MANAGED))
+        buffer = ctypes.create_string_buffer(64)
+        unverified = Argument(b"x", ctypes.addressof(buffer), 0, POINTER)
         for process in (Mode.RELAXED, Mode.CHECKED, Mode.STRICT):
             must(lib.warp_launch_set_mode(process))
             mode = ctypes.c_int32(9)
             must(lib.warp_launch_get_mode(ctypes.byref(mode)))
             self.assertEqual(mode.value, process)
-            self.check(self.second, managed, mode=Mode.PROCESS, status=ACCESS_DENIED if process == Mode.STRICT else SUCCESS)
+            denied = ACCESS_DENIED if process == Mode.STRICT else SUCCESS
+            self.check(self.first, unverified, mode=Mode.PROCESS, status=denied)
         for number in (3, -2, 2**31 - 1):
             self.assertEqual(lib.warp_launch_set_mode(number), INVALID_ARGUMENT)
             self.assertIn(str(number), message())
         # What a Python caller may get wrong is no matter in relaxed mode.
-        self.check(self.second, Argument(b"x", 12345), Argument(None, 1, 2, 77), mode=Mode.RELAXED)
-        self.check(self.second, Argument(b"x", 12345), status=INVALID_HANDLE)
+        self.check(self.last, Argument(b"x", 12345), Argument(None, 1, 2, 77), mode=Mode.RELAXED)
+        self.check(self.last, Argument(b"x", 12345), status=INVALID_HANDLE)
+
+    def test_managed_memory_of_another_gpu_is_good_in_all_modes_but_the_strict_one(self):
+        first, second, *_ = gpus(2)
+        managed = Argument(b"x", self.array(first, CUDA_MANAGED))
+        for mode, status in ((Mode.RELAXED, SUCCESS), (Mode.CHECKED, SUCCESS), (Mode.STRICT, ACCESS_DENIED)):
+            self.check(second, managed, mode=mode, status=status)
 
     def test_what_is_refused_is_told_in_words_and_in_the_report(self):
-        own, pooled = self.array(self.second), self.array(self.first, CUDA_MEMPOOL)
+        first, second, *_ = gpus(2)
+        own, pooled = self.array(second), self.array(first, CUDA_MEMPOOL)
         members = (Argument * 2)(Argument(b"velocities", own), Argument(b"positions", pooled))
         state = Argument(b"state", ctypes.addressof(members), 2, STRUCT)
-        report = self.check(self.second, Argument(b"y", own), state, status=ACCESS_DENIED)
+        report = self.check(second, Argument(b"y", own), state, status=ACCESS_DENIED)
         for part in (
             'kernel "saxpy" on "cuda:1", argument "state.positions"',
             "memory is not accessible or cannot be verified",
@@ -247,12 +269,12 @@ class Accesses(unittest.TestCase):
         ):
             self.assertIn(part, message())
         self.assertEqual((report.accessible, report.unverified, report.inaccessible), (2, 0, 1))
-        self.assertEqual((report.argument, report.name, report.device), (1, b"state.positions", self.first))
+        self.assertEqual((report.argument, report.name, report.device), (1, b"state.positions", first))
         self.assertEqual((report.access, report.kind), (Access.INACCESSIBLE, CUDA_MEMPOOL))
         self.assertEqual(lib.warp_access_reason_get_name(report.reason), b"WARP_ACCESS_REASON_NO_POOL_ACCESS")
-        must(lib.warp_mempool_access_set_enabled(self.first, self.second, 1))
-        self.assertEqual(self.check(self.second, Argument(b"y", own), state).accessible, 3)
-        self.check(self.second, Argument(b"y", own), state, mode=Mode.STRICT, status=ACCESS_DENIED)
+        must(lib.warp_mempool_access_set_enabled(first, second, 1))
+        self.assertEqual(self.check(second, Argument(b"y", own), state).accessible, 3)
+        self.check(second, Argument(b"y", own), state, mode=Mode.STRICT, status=ACCESS_DENIED)
         self.assertIn("WARP_LAUNCH_CHECKED", message())
         self.assertNotIn("not accessible", message())
 
@@ -263,13 +285,13 @@ class Accesses(unittest.TestCase):
         try:
             buffer = ctypes.create_string_buffer(64)
             argument = Argument(b"buffer", ctypes.addressof(buffer), 0, POINTER)
-            for _ in range(3):
-                self.assertEqual(self.check(self.first, argument).unverified, 1)
-            self.check(self.second, argument)
+            for gpu in self.gpus:
+                for _ in range(3):
+                    self.assertEqual(self.check(gpu, argument).unverified, 1)
             self.check(self.first, argument, mode=Mode.STRICT, status=ACCESS_DENIED)
         finally:
             must(lib.warp_log_set_callback(Callback(), None, 0))
-        self.assertEqual(len(heard), 2)
+        self.assertEqual(len(heard), len(self.gpus))
         for text, alias in zip(heard, ("cuda:0", "cuda:1")):
             self.assertIn("cannot verify cross-device access", text)
             self.assertIn(f'kernel "saxpy" on "{alias}", argument "buffer"', text)

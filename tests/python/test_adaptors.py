@@ -24,6 +24,7 @@ from binding import (
     Out,
     Pointer,
     Size,
+    gpus,
     load,
     made,
     message,
@@ -88,7 +89,6 @@ Count = ctypes.POINTER(ctypes.c_size_t)
 
 lib = load(
     {
-        "warp_device_get_cuda_count": [Count],
         "warp_device_synchronize": [Pointer],
         "warp_alloc_with": [Pointer, Size, ctypes.POINTER(Options), Out],
         "warp_allocator_get_builtin": [ctypes.c_int32, Out],
@@ -160,10 +160,8 @@ class Adaptors(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         must(lib.warp_init(None, None))
-        count = ctypes.c_size_t()
-        must(lib.warp_device_get_cuda_count(ctypes.byref(count)))
         cls.cpu = made(lib.warp_device_get, b"cpu")
-        cls.gpu = made(lib.warp_device_get, b"cuda:0") if count.value else None
+        cls.gpu = next(iter(gpus()), None)
 
     @classmethod
     def tearDownClass(cls):

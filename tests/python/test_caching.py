@@ -16,13 +16,13 @@ from binding import (
     OUT_OF_MEMORY,
     PINNED,
     SIZE_MISMATCH,
-    SUCCESS,
     UNKNOWN,
     AllocOptions,
     Out,
     Pointer,
     PointerInfo,
     Size,
+    gpus,
     load,
     made,
     message,
@@ -59,7 +59,6 @@ class CachingInfo(ctypes.Structure):
 
 lib = load(
     {
-        "warp_device_get_cuda_count": [ctypes.POINTER(ctypes.c_size_t)],
         "warp_alloc": [Pointer, Size, Out],
         "warp_alloc_with": [Pointer, Size, ctypes.POINTER(Options), Out],
         "warp_free_with": [Pointer, ctypes.POINTER(FreeOptions)],
@@ -96,14 +95,9 @@ def own_cache(kind, **options):
 class Caching(unittest.TestCase):
     def setUp(self):
         must(lib.warp_init(None, None))
-        count = ctypes.c_size_t()
-        must(lib.warp_device_get_cuda_count(ctypes.byref(count)))
-        if count.value == 0:
-            must(lib.warp_shutdown())
-            self.skipTest("needs a GPU")
-        self.cpu = made(lib.warp_device_get, b"cpu")
-        self.gpu = made(lib.warp_device_get, b"cuda:0")
         self.addCleanup(lambda: must(lib.warp_shutdown()))
+        self.cpu = made(lib.warp_device_get, b"cpu")
+        self.gpu, *_ = gpus(1)
 
     def test_one_call_has_every_gpu_served(self):
         must(lib.warp_allocator_set_caching_for_all(1))

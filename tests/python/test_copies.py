@@ -29,6 +29,7 @@ from binding import (
     Pointer,
     Size,
     Statistics,
+    gpus,
     load,
     made,
     message,
@@ -98,7 +99,6 @@ lib = load(
         "warp_array_to_device": [Pointer, Pointer, Pointer, Out],
         "warp_array_contiguous": [Pointer, Pointer, Out],
         "warp_device_synchronize": [Pointer],
-        "warp_device_get_cuda_count": [ctypes.POINTER(ctypes.c_size_t)],
         "warp_statistics_get": [Pointer, ctypes.c_int32, ctypes.POINTER(Statistics)],
         "warp_stream_create": [Pointer, Pointer, Out],
         "warp_indexed_array_create": [Pointer, Out, ctypes.c_size_t, Out],
@@ -212,10 +212,8 @@ def path_of(wanted, stream=None):
 
 
 def synchronize():
-    count = ctypes.c_size_t()
-    must(lib.warp_device_get_cuda_count(ctypes.byref(count)))
-    for number in range(count.value):
-        must(lib.warp_device_synchronize(made(lib.warp_device_get, b"cuda:%d" % number)))
+    for gpu in gpus():
+        must(lib.warp_device_synchronize(gpu))
 
 
 def live_bytes(device):
@@ -227,9 +225,10 @@ def live_bytes(device):
 class Copies(unittest.TestCase):
     def setUp(self):
         must(lib.warp_init(None, None))
-        self.cpu, self.first, self.second = self.devices = [
-            made(lib.warp_device_get, name) for name in (b"cpu", b"cuda:0", b"cuda:1")
-        ]
+        self.addCleanup(lambda: must(lib.warp_shutdown()))
+        self.cpu = made(lib.warp_device_get, b"cpu")
+        self.devices = [self.cpu] + gpus(1)[:2]
+        self.first, self.last = self.devices[1], self.devices[-1]
         self.places = [(self.cpu, HOST), (self.cpu, PINNED)] + [
             (device, kind) for device in self.devices[1:] for kind in (CUDA_DEVICE, CUDA_MEMPOOL, CUDA_MANAGED)
         ]
@@ -238,7 +237,6 @@ class Copies(unittest.TestCase):
         synchronize()
         for device in self.devices:
             self.assertEqual(live_bytes(device), 0)
-        must(lib.warp_shutdown())
 
     def test_slices_and_transposed_matrices_go_anywhere(self):
         for (here, here_kind), (there, there_kind) in itertools.product(self.places, repeat=2):
@@ -317,31 +315,34 @@ class Copies(unittest.TestCase):
         synchronize()
         self.assertEqual(back.tolist(), list(range(100)))
 
-    def test_the_way_is_told_before_it_is_taken(self):
-        def told(to, to_kind, of, of_kind, gaps=False):
-            shape = (4, 6)
-            dest = Array.counting(to, shape, to_kind)
-            source = Array.counting(of, shape, of_kind)
-            before = dest.tolist()
-            info = path_of(arrays(dest[0:4, 0:5], source[0:4, 0:5]) if gaps else arrays(dest, source))
-            self.assertEqual(info.size, 80 if gaps else 96)
-            self.assertEqual(dest.tolist(), before)
-            return PATHS[info.path], bool(info.is_async), info.device
+    def told(self, to, to_kind, of, of_kind, gaps=False):
+        shape = (4, 6)
+        dest = Array.counting(to, shape, to_kind)
+        source = Array.counting(of, shape, of_kind)
+        before = dest.tolist()
+        info = path_of(arrays(dest[0:4, 0:5], source[0:4, 0:5]) if gaps else arrays(dest, source))
+        self.assertEqual(info.size, 80 if gaps else 96)
+        self.assertEqual(dest.tolist(), before)
+        return PATHS[info.path], bool(info.is_async), info.device
 
-        cpu, first, second = self.devices
+    def test_the_way_is_told_before_it_is_taken(self):
+        told, cpu, first, last = self.told, self.cpu, self.first, self.last
         self.assertEqual(told(cpu, HOST, cpu, PINNED), ("host", False, cpu))
         self.assertEqual(told(cpu, HOST, cpu, HOST, True), ("host", False, cpu))
         self.assertEqual(told(first, CUDA_DEVICE, cpu, HOST), ("pageable", False, first))
         self.assertEqual(told(first, CUDA_DEVICE, cpu, HOST, True)[:2], ("pageable", False))
         self.assertEqual(told(cpu, HOST, first, CUDA_MEMPOOL), ("pageable", False, first))
         self.assertEqual(told(first, CUDA_DEVICE, cpu, PINNED), ("pinned", True, first))
-        self.assertEqual(told(cpu, PINNED, second, CUDA_DEVICE, True), ("pinned", True, second))
+        self.assertEqual(told(cpu, PINNED, last, CUDA_DEVICE, True), ("pinned", True, last))
         self.assertEqual(told(first, CUDA_DEVICE, first, CUDA_MEMPOOL), ("device", True, first))
         self.assertEqual(told(first, CUDA_DEVICE, first, CUDA_MEMPOOL, True), ("device", True, first))
-        self.assertIn(told(first, CUDA_MEMPOOL, second, CUDA_MEMPOOL)[0], ("peer", "peer staged"))
-        self.assertEqual(told(first, CUDA_MANAGED, second, CUDA_DEVICE)[0], "managed")
+        self.assertEqual(told(first, CUDA_MANAGED, last, CUDA_DEVICE)[0], "managed")
         nothing = Array.empty(first, (0, 4))
         self.assertEqual(PATHS[path_of(arrays(nothing, nothing)).path], "none")
+
+    def test_the_way_between_two_gpus_is_told(self):
+        first, second, *_ = gpus(2)
+        self.assertIn(self.told(first, CUDA_MEMPOOL, second, CUDA_MEMPOOL)[0], ("peer", "peer staged"))
 
     def test_many_by_one_call(self):
         sources = [Array.counting(device, (10,), kind, 100 * at) for at, (device, kind) in enumerate(self.places)]
@@ -374,7 +375,7 @@ class Copies(unittest.TestCase):
             self.assertEqual(target.tolist(), [-10, first, -8, -7, first + 2, -5, -4, first + 4, -2, -1])
 
     def test_what_does_not_fit_is_refused_in_words(self):
-        matrix, line = Array.counting(self.first, (4, 6)), Array.counting(self.second, (24,))
+        matrix, line = Array.counting(self.first, (4, 6)), Array.counting(self.last, (24,))
 
         def refused(status, words, dest, source, **fields):
             self.assertEqual(lib.warp_copy_run(ctypes.byref(arrays(dest, source, **fields)), None), status)

@@ -20,6 +20,7 @@ from binding import (
     Pointer,
     Size,
     Statistics,
+    gpus,
     load,
     made,
     message,
@@ -128,12 +129,12 @@ def live_bytes(device):
 class IndexedArrays(unittest.TestCase):
     def setUp(self):
         must(lib.warp_init(None, None))
-        self.devices = [made(lib.warp_device_get, name) for name in (b"cpu", b"cuda:0", b"cuda:1")]
+        self.addCleanup(lambda: must(lib.warp_shutdown()))
+        self.devices = [made(lib.warp_device_get, b"cpu")] + gpus(1)[:2]
 
     def tearDown(self):
         for device in self.devices:
             self.assertEqual(live_bytes(device), 0)
-        must(lib.warp_shutdown())
 
     def test_items_are_seen_through_the_indices(self):
         for device in self.devices:
@@ -163,25 +164,27 @@ class IndexedArrays(unittest.TestCase):
                     everything[at] = None
                 self.assertEqual(live_bytes(device), 0)
 
-    def test_what_does_not_fit_is_refused_in_words(self):
-        cpu, first, second = self.devices
-        data, index = Array(first, (3, 4), []), Array(first, (2,), [])
+    def refused(self, status, words, of, *indices):
         out = Pointer(1)
+        got = lib.warp_indexed_array_create(of.handle, pointers(indices), len(indices), ctypes.byref(out))
+        self.assertEqual((got, out.value), (status, None))
+        self.assertIn(words, message())
 
-        def refused(status, words, of, *indices):
-            out.value = 1
-            got = lib.warp_indexed_array_create(of.handle, pointers(indices), len(indices), ctypes.byref(out))
-            self.assertEqual((got, out.value), (status, None))
-            self.assertIn(words, message())
-
+    def test_what_does_not_fit_is_refused_in_words(self):
+        (cpu, first, *_), refused = self.devices, self.refused
+        data, index = Array(first, (3, 4), []), Array(first, (2,), [])
         refused(INVALID_ARGUMENT, "2 dimensions", data, index)
         refused(INVALID_ARGUMENT, "2 dimensions", data, index, None, None)
         refused(INVALID_ARGUMENT, "float32", data, None, Array(first, (2,), [], FLOAT))
         refused(INVALID_ARGUMENT, 'is on "cpu", and the data is on "cuda:0"', data, Array(cpu, (2,), []), None)
-        refused(INVALID_ARGUMENT, 'is on "cuda:1", and the data is on "cuda:0"', data, Array(second, (2,), []), None)
         refused(INVALID_ARGUMENT, "of dimension 1 has 2 dimensions", data, None, data)
         index.release()
         refused(INVALID_HANDLE, "stale", data, index, None)
+
+    def test_an_index_of_another_gpu_is_refused(self):
+        first, second, *_ = gpus(2)
+        data, index = Array(first, (3, 4), []), Array(second, (2,), [])
+        self.refused(INVALID_ARGUMENT, 'is on "cuda:1", and the data is on "cuda:0"', data, index, None)
 
     def test_one_is_given_back_once(self):
         data = Array(self.devices[0], (3,), [1, 2, 3])

@@ -7,7 +7,7 @@ import ctypes
 import os
 import unittest
 
-from binding import INVALID_ARGUMENT, AllocOptions, Out, Pointer, Size, asked, load, made, message, must, sized
+from binding import INVALID_ARGUMENT, AllocOptions, Out, Pointer, Size, asked, gpus, load, made, message, must, sized
 
 MANAGED, PLAIN = 5, 3
 SET_READ_MOSTLY, SET_PREFERRED_LOCATION, SET_ACCESSED_BY = 1, 3, 5
@@ -64,15 +64,9 @@ class TestManaged(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         must(lib.warp_init(None, None))
+        cls.addClassCleanup(lambda: must(lib.warp_shutdown()))
         cls.cpu = made(lib.warp_device_get, b"cpu")
-        found = Pointer()
-        if lib.warp_device_get(b"cuda:0", ctypes.byref(found)) != 0:
-            raise unittest.SkipTest("needs a GPU")
-        cls.gpu = found.value
-
-    @classmethod
-    def tearDownClass(cls):
-        must(lib.warp_shutdown())
+        cls.gpu, *_ = gpus(1)
 
     def setUp(self):
         self.block = allocated(self.gpu, MANAGED)

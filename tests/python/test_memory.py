@@ -32,6 +32,7 @@ from binding import (
     PointerInfo,
     Size,
     Statistics,
+    gpus,
     load,
     message,
     sized,
@@ -44,7 +45,6 @@ class FreeOptions(ctypes.Structure):
 
 lib = load(
     {
-        "warp_device_get_cuda_count": [ctypes.POINTER(ctypes.c_size_t)],
         "warp_device_synchronize": [Pointer],
         "warp_stream_create": [Pointer, Pointer, Out],
         "warp_alloc": [Pointer, Size, Out],
@@ -66,11 +66,9 @@ class Memory(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         assert lib.warp_init(None, None) == SUCCESS, message()
-        count = ctypes.c_size_t()
-        assert lib.warp_device_get_cuda_count(ctypes.byref(count)) == SUCCESS
-        cls.gpus = count.value
         cls.cpu = cls.device(b"cpu")
-        cls.devices = [cls.cpu] + [cls.device(b"cuda:%d" % i) for i in range(cls.gpus)]
+        cls.gpus = gpus()
+        cls.devices = [cls.cpu] + cls.gpus
 
     @classmethod
     def tearDownClass(cls):
@@ -251,12 +249,11 @@ class Memory(unittest.TestCase):
                 self.ok(lib.warp_free(second))
 
     def test_a_block_used_on_another_stream(self):
-        if not self.gpus:
-            self.skipTest("needs a GPU")
+        gpu, *_ = gpus(1)
         stream = Pointer()
-        self.ok(lib.warp_stream_create(self.devices[1], None, ctypes.byref(stream)))
-        for kind in self.kinds(self.devices[1]):
-            ptr = self.block(self.devices[1], 1000, kind)
+        self.ok(lib.warp_stream_create(gpu, None, ctypes.byref(stream)))
+        for kind in self.kinds(gpu):
+            ptr = self.block(gpu, 1000, kind)
             self.ok(lib.warp_pointer_record_stream(ptr + 10, stream))
             self.ok(lib.warp_free(ptr))
         self.ok(lib.warp_stream_synchronize(stream))

@@ -15,7 +15,6 @@ from binding import (
     INVALID_ARGUMENT,
     INVALID_HANDLE,
     OUT_OF_MEMORY,
-    SUCCESS,
     AllocOptions,
     BoolOut,
     Out,
@@ -23,6 +22,7 @@ from binding import (
     PointerInfo,
     Size,
     asked,
+    gpus,
     load,
     made,
     message,
@@ -133,19 +133,11 @@ class Mempools(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         must(lib.warp_init(None, None))
+        cls.addClassCleanup(lambda: must(lib.warp_shutdown()))
         cls.cpu = made(lib.warp_device_get, b"cpu")
-        gpu = Pointer()
-        if lib.warp_device_get(b"cuda:0", ctypes.byref(gpu)) != SUCCESS:
-            must(lib.warp_shutdown())
-            raise unittest.SkipTest("needs a GPU")
-        cls.gpu = gpu.value
+        cls.gpu, *_ = gpus(1)
         if not is_mempool_supported(cls.gpu):
-            must(lib.warp_shutdown())
             raise unittest.SkipTest("needs memory pools")
-
-    @classmethod
-    def tearDownClass(cls):
-        must(lib.warp_shutdown())
 
     def test_the_cpu_has_none(self):
         self.assertFalse(is_mempool_supported(self.cpu))

@@ -39,8 +39,17 @@ impl Program {
 
     /// Whether it runs on a machine as it is: it can do with the usual topology and does not say `needs: simulator`.
     pub fn runs_on_hardware(&self) -> Result<bool, String> {
-        let needs_simulator = self.remarks()?.iter().any(|remark| remark == "needs: simulator");
-        Ok(!needs_simulator && self.topologies()?.iter().any(|topology| topology == DEFAULT_TOPOLOGY))
+        Ok(!self.needs("simulator")?
+            && self.topologies()?.iter().any(|topology| topology == DEFAULT_TOPOLOGY))
+    }
+
+    /// Whether the simulated driver shows what it is to show.
+    pub fn runs_simulated(&self) -> Result<bool, String> {
+        Ok(!self.needs("hardware")?)
+    }
+
+    fn needs(&self, what: &str) -> Result<bool, String> {
+        Ok(self.remarks()?.iter().any(|remark| remark.strip_prefix("needs: ") == Some(what)))
     }
 
     /// The comment lines near the top, without the marks of a comment.
@@ -90,19 +99,21 @@ mod tests {
     use crate::shell::write_file;
 
     #[test]
-    fn a_program_for_the_simulator_alone_is_told_apart() {
+    fn programs_for_one_sort_of_driver_are_told_apart() {
         let folder = std::env::temp_dir().join(format!("warpmem-programs-{}", std::process::id()));
-        for (name, text, expected) in [
-            ("plain", "int main(void) { return 0; }\n", true),
-            ("both", "// topology: h200x2\n/* topology: mixed */\n", true),
-            ("other", "/* topology: ten */\n", false),
-            ("none", "// topology: -\n", false),
-            ("needs", "/*\n * needs: simulator\n */\n", false),
+        for (name, text, on_hardware, simulated) in [
+            ("plain", "int main(void) { return 0; }\n", true, true),
+            ("both", "// topology: h200x2\n/* topology: mixed */\n", true, true),
+            ("other", "/* topology: ten */\n", false, true),
+            ("none", "// topology: -\n", false, true),
+            ("needs", "/*\n * needs: simulator\n */\n", false, true),
+            ("real", "/*\n * needs: hardware\n */\n", true, false),
         ] {
             let source = folder.join(format!("{name}.c"));
             write_file(&source, text).expect("a file in the temporary folder");
             let program = Program { source, folder: "x".to_string(), stem: name.to_string() };
-            assert_eq!(program.runs_on_hardware(), Ok(expected), "{name}");
+            assert_eq!(program.runs_on_hardware(), Ok(on_hardware), "{name}");
+            assert_eq!(program.runs_simulated(), Ok(simulated), "{name}");
         }
         std::fs::remove_dir_all(&folder).expect("the folder can be removed");
     }

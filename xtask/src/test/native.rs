@@ -96,7 +96,7 @@ fn without_cmake(notes: &mut Notes) -> Result<Tally, Problem> {
     let library = work.join("lib");
     dist::link_library(&super::library(), &library)?;
     let mut tally = Tally::default();
-    for folder in ["examples-c", "examples-cpp", "tests/c", "tests/cpp"] {
+    for folder in ["examples-c", "examples-cpp", "tests/c", "tests/cpp", "tests/gpu"] {
         for program in programs::in_folder(folder) {
             let name = format!("{folder}/{}", program.stem);
             let binary = work.join(name.replace('/', "-"));
@@ -105,7 +105,8 @@ fn without_cmake(notes: &mut Notes) -> Result<Tally, Problem> {
                 tally += Tally::FAILED;
                 continue;
             }
-            for topology in program.topologies()? {
+            let topologies = if program.runs_simulated()? { program.topologies()? } else { Vec::new() };
+            for topology in topologies {
                 tally += run_program(notes, &binary, &format!("{name}@{topology}"), &topology)?;
             }
         }
