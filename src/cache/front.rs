@@ -136,7 +136,7 @@ impl Front {
 
     #[inline(always)]
     fn unlink(&self, list: &List, block: &'static Block) {
-        list.first.set(block.next.get());
+        list.first.set(block.links.next.get());
         list.count.store(list.count.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
         self.bytes.store(self.bytes.load(Ordering::Relaxed) - block.size(), Ordering::Relaxed);
         self.taken.store(self.taken.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -157,7 +157,7 @@ impl Front {
             return Given::NotOut;
         }
         told(asked);
-        block.next.set(list.first.get());
+        block.links.next.set(list.first.get());
         list.first.set(Some(block));
         list.count.store(count + 1, Ordering::Relaxed);
         self.bytes.store(bytes + block.size(), Ordering::Relaxed);
@@ -187,7 +187,7 @@ impl Front {
             list.first.set(None);
             list.count.store(0, Ordering::Relaxed);
             while let Some(found) = block {
-                block = found.next.get();
+                block = found.links.next.get();
                 visit(found);
             }
         }

@@ -37,6 +37,7 @@ pub const fn class_of(size: u64) -> usize {
 }
 
 /// The bytes that blocks of a class have at least.
+#[inline]
 pub const fn size_of(class: usize) -> u64 {
     let class = class as u64;
     if class < STEPS {
@@ -48,10 +49,14 @@ pub const fn size_of(class: usize) -> u64 {
 }
 
 /// The class that a block of `size` bytes, at least a granule, can serve in whole.
-#[inline]
+#[inline(always)]
 pub const fn class_below(size: u64) -> usize {
-    let above = class_of(size);
-    if size_of(above) > size { above - 1 } else { above }
+    if size < EVEN {
+        return (size / GRANULE - 1) as usize;
+    }
+    let log2 = size.ilog2();
+    let step = (size - (1 << log2)) >> (log2 - STEPS_LOG2);
+    (STEPS * (log2 - EVEN_LOG2 + 1) as u64 + step - 1) as usize
 }
 
 /// The bytes of the block that a request of `size` bytes, 1 to `LARGEST`, is served with.
