@@ -106,12 +106,20 @@ pub fn count_cached_alloc(me: &thread::Record, device: &'static Device, kind: u8
     }
 }
 
-/// As `count_free_of`, of a cached block. The thread keeps one of any size to itself.
+/// As `count_free_of`, of a cached block.
 #[inline(always)]
 pub fn count_cached_free(me: &thread::Record, device: &'static Device, kind: u8, size: u64) {
-    let key = key(device.index(), usize::from(kind));
-    if !me.count_to_float(key, size) {
-        count_free_of(me, device, kind, size);
+    match me.count_to_float(key(device.index(), usize::from(kind)), size) {
+        Some(0) => {}
+        Some(less) => lower(device, kind, less),
+        None => count_free_of(me, device, kind, size),
+    }
+}
+
+#[cold]
+fn lower(device: &'static Device, kind: u8, less: u64) {
+    if let Some(counters) = counters(device, kind) {
+        counters.bytes.fetch_sub(less, Ordering::Relaxed);
     }
 }
 

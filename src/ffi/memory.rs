@@ -170,7 +170,8 @@ pub struct warp_statistics {
     /// Bytes of live blocks, as they were asked for.
     pub live_bytes: u64,
     /// The most that live_bytes was since the start or the last reset. For all kinds together, the sum of theirs. Where
-    /// threads free what others allocated, up to 1 MiB a thread too much, or a single cached block of any size.
+    /// threads free what others allocated, up to 1 MiB a thread too much; of cached blocks up to 64 MiB, or a single
+    /// one of any size.
     pub peak_bytes: u64,
     /// Live blocks.
     pub live_blocks: u64,

@@ -21,7 +21,7 @@ use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
-const _: () = assert!(size_of::<Option<Seen>>() == 32);
+const _: () = assert!(size_of::<Place>() == 64);
 
 /// What a caller named, as it came: handles, 0 for what is current.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,13 +56,18 @@ struct Seen {
 }
 
 const SERVED: usize = 64;
-/// With a thousand blocks one in ten frees finds another one in its place.
-const SEEN: usize = 4096;
+const SEEN: usize = 2048;
+
+/// What is seen of the blocks of one place: of two, since with one a tenth of a thousand blocks would push another one out. In one
+/// cache line.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Place([Option<Seen>; 2]);
 
 /// What a thread remembers. Its own, and that of the next thread which has its record.
 struct Hands {
     served: UnsafeCell<[Option<Served>; SERVED]>,
-    seen: UnsafeCell<[Option<Seen>; SEEN]>,
+    seen: UnsafeCell<[Place; SEEN]>,
     /// By the address of their lanes.
     fronts: UnsafeCell<HashMap<usize, &'static Front>>,
 }
@@ -78,7 +83,7 @@ impl Hands {
     fn make(me: &'static thread::Record) -> &'static Hands {
         let hands: &'static Hands = Box::leak(Box::new(Hands {
             served: UnsafeCell::new([None; SERVED]),
-            seen: UnsafeCell::new([None; SEEN]),
+            seen: UnsafeCell::new([Place([None; 2]); SEEN]),
             fronts: UnsafeCell::new(HashMap::new()),
         }));
         me.attached().store(std::ptr::from_ref(hands).cast_mut().cast(), Ordering::Relaxed);
@@ -108,14 +113,28 @@ impl Hands {
     #[inline(always)]
     fn seen(&self, base: u64) -> Option<Seen> {
         // SAFETY: as in `served`.
-        let seen = unsafe { &(&*self.seen.get())[Self::place_of(base)] };
-        seen.filter(|seen| seen.base == base)
+        let Place([first, second]) = unsafe { &(&*self.seen.get())[Self::place_of(base)] };
+        first.filter(|seen| seen.base == base).or_else(|| second.filter(|seen| seen.base == base))
     }
 
+    /// It is freed: its place is another one's.
+    #[inline(always)]
+    fn forget(&self, base: u64) {
+        // SAFETY: as in `served`.
+        let Place([first, second]) = unsafe { &mut (&mut *self.seen.get())[Self::place_of(base)] };
+        let is_first = first.is_some_and(|first| first.base == base);
+        *(if is_first { first } else { second }) = None;
+    }
+
+    /// The one seen last stands first. Whoever stood there gives way to the other place, if it is of another block.
     #[inline(always)]
     fn see(&self, seen: Seen) {
         // SAFETY: as in `served`.
-        unsafe { (&mut *self.seen.get())[Self::place_of(seen.base)] = Some(seen) };
+        let Place([first, second]) = unsafe { &mut (&mut *self.seen.get())[Self::place_of(seen.base)] };
+        if first.is_some_and(|first| first.base != seen.base) {
+            *second = *first;
+        }
+        *first = Some(seen);
     }
 
     #[inline(always)]
@@ -235,9 +254,15 @@ pub fn free_again(address: u64) -> bool {
     let kind = block.kind();
     let told = |asked| statistics::count_cached_free(me, device, kind, asked);
     match front.give(block, life, told) {
-        Given::Done => true,
+        Given::Done => {
+            hands.forget(address);
+            true
+        }
         Given::NotOut => false,
-        Given::NoRoom => put_again(lane, block, life, told),
+        Given::NoRoom => {
+            hands.forget(address);
+            put_again(lane, block, life, told)
+        }
     }
 }
 
