@@ -206,6 +206,13 @@ impl Block {
         self.index.load(Ordering::Relaxed)
     }
 
+    /// Of the chunk that it lies, or lay, in.
+    #[inline]
+    pub fn table(&self) -> Option<&'static Map> {
+        // SAFETY: NULL or a map, which are never freed.
+        unsafe { self.map.load(Ordering::Relaxed).as_ref() }
+    }
+
     /// Of the chunk it lies in; for its heap.
     #[inline(always)]
     pub(super) fn map(&self) -> &'static Map {
@@ -344,7 +351,7 @@ pub unsafe fn mend_in_child() {
 }
 
 /// The block of a number.
-#[inline]
+#[inline(always)]
 pub fn at(index: u32) -> Option<&'static Block> {
     let part = (index / FIRST + 1).ilog2();
     let first = TABLE.get(part as usize)?.load(Ordering::Acquire);

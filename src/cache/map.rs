@@ -89,6 +89,13 @@ impl Map {
         block::at(self.blocks[begin].load(Ordering::Acquire))
     }
 
+    /// The block that begins at an address, if one does; for who only has an idea that the table is that of its chunk: the block has to
+    /// say so itself.
+    #[inline(always)]
+    pub fn hint(&self, address: u64) -> Option<&'static Block> {
+        block::at(self.blocks.get(self.place(address))?.load(Ordering::Acquire))
+    }
+
     pub fn each(&self, mut visit: impl FnMut(&'static Block)) {
         for (at, word) in self.begins.iter().enumerate() {
             let mut bits = word.load(Ordering::Acquire);
