@@ -42,7 +42,7 @@ pub const fn class_of(size: u64) -> usize {
 #[inline(always)]
 pub const fn size_of(class: usize) -> u64 {
     let doubling = (class as u64 / STEPS).saturating_sub(1);
-    (class as u64 + 1 - STEPS * doubling) * GRANULE << doubling
+    ((class as u64 + 1 - STEPS * doubling) * GRANULE) << doubling
 }
 
 /// The class that a block of `size` bytes, at least a granule, can serve in whole.

@@ -267,10 +267,9 @@ pub unsafe extern "C" fn warp_alloc_with(
 /// Out of the way of what is remembered, which would else go to and fro between registers and the stack.
 #[inline(never)]
 fn allocate_anew(device: *mut warp_device, size: u64, options: *const warp_alloc_options) -> Result<u64> {
-    let asked = seen_options(options).and_then(|options| usual(device, options));
-    let given_options = self::options(options)?;
-    let allocate = || allocate_with(device, size, &given_options);
-    match asked {
+    let options = self::options(options)?;
+    let allocate = || allocate_with(device, size, &options);
+    match usual(device, &options) {
         Some(asked) => caching::remembering(asked, allocate),
         None => allocate(),
     }
