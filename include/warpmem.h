@@ -1322,7 +1322,8 @@ typedef struct warp_statistics {
     uint64_t live_bytes;
     /**
      * The most that live_bytes was since the start or the last reset. For all kinds together, the sum of theirs. Where
-     * threads free what others allocated, up to 1 MiB a thread too much, or a single cached block of any size.
+     * threads free what others allocated, up to 1 MiB a thread too much; of cached blocks up to 64 MiB, or a single
+     * one of any size.
      */
     uint64_t peak_bytes;
     /** Live blocks. */

@@ -153,18 +153,21 @@ impl Record {
         true
     }
 
-    /// Counts one of the second sort, and has the thread keep its bytes to itself: a single one of any size, so that who takes and gives
-    /// large ones in turn writes nothing shared. False when it has kept enough before, and nothing is counted.
+    /// Counts one of the second sort, of a cached block, and has the thread keep its bytes to itself: more than `give_float` keeps, and a
+    /// single block of any size, so that who takes and gives large ones writes nothing shared. `None` when the record has no room,
+    /// and nothing is counted; else the bytes that the shared sum must be lowered by.
     #[inline(always)]
-    pub fn count_to_float(&self, key: u32, bytes: u64) -> bool {
+    pub fn count_to_float(&self, key: u32, bytes: u64) -> Option<u64> {
         let count = &self.counts[key as usize % COUNTS];
-        let float = count.float.load(Ordering::Relaxed);
-        if count.key.load(Ordering::Relaxed) != key + 1 || float != 0 && float + bytes > FLOAT {
-            return false;
+        if count.key.load(Ordering::Relaxed) != key + 1 {
+            return None;
         }
+        let float = count.float.load(Ordering::Relaxed);
+        let sum = float + bytes;
+        let less = if float != 0 && sum > CACHED_FLOAT { sum - CACHED_FLOAT / 2 } else { 0 };
         count.second.store(count.second.load(Ordering::Relaxed) + 1, Ordering::Release);
-        count.float.store(float + bytes, Ordering::Release);
-        true
+        count.float.store(sum - less, Ordering::Release);
+        Some(less)
     }
 
     /// The bytes that the thread kept to itself under `key`, no more kept.
@@ -259,6 +262,8 @@ struct Spare {
 const SPARES: usize = 16;
 /// As many bytes as a thread keeps to itself for each key.
 const FLOAT: u64 = 1 << 20;
+/// The same of cached blocks, which are taken and given more often: about as many as a thread has at hand.
+const CACHED_FLOAT: u64 = 64 << 20;
 
 static ALL: AtomicPtr<Record> = AtomicPtr::new(std::ptr::null_mut());
 

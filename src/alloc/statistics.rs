@@ -100,18 +100,32 @@ pub fn count_free_of(me: &thread::Record, device: &'static Device, kind: u8, siz
 /// As `count_alloc_of`, of a cached block.
 #[inline(always)]
 pub fn count_cached_alloc(me: &thread::Record, device: &'static Device, kind: u8, size: u64) {
-    let key = key(device.index(), usize::from(kind));
-    if !me.count_from_float(key, size) {
-        count_alloc_of(me, device, kind, size);
+    if !me.count_from_float(key(device.index(), usize::from(kind)), size) {
+        count_shared_alloc(me, device, kind, size);
     }
 }
 
-/// As `count_free_of`, of a cached block. The thread keeps one of any size to itself.
+#[inline(never)]
+fn count_shared_alloc(me: &thread::Record, device: &'static Device, kind: u8, size: u64) {
+    count_alloc_of(me, device, kind, size);
+}
+
+/// As `count_free_of`, of a cached block.
 #[inline(always)]
 pub fn count_cached_free(me: &thread::Record, device: &'static Device, kind: u8, size: u64) {
-    let key = key(device.index(), usize::from(kind));
-    if !me.count_to_float(key, size) {
-        count_free_of(me, device, kind, size);
+    let less = me.count_to_float(key(device.index(), usize::from(kind)), size);
+    if less != Some(0) {
+        count_shared_free(me, device, kind, size, less);
+    }
+}
+
+/// `less` is what the shared sum is to be lowered by; `None` when nothing is counted yet.
+#[cold]
+fn count_shared_free(me: &thread::Record, device: &'static Device, kind: u8, size: u64, less: Option<u64>) {
+    match (less, counters(device, kind)) {
+        (Some(less), Some(counters)) => _ = counters.bytes.fetch_sub(less, Ordering::Relaxed),
+        (Some(_), None) => {}
+        (None, _) => count_free_of(me, device, kind, size),
     }
 }
 

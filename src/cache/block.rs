@@ -2,9 +2,12 @@
 //! another one, and never something else.
 
 use super::Lane;
+use super::map::Map;
+use super::sizes;
 use crate::fork::Lock;
 use std::alloc::{Layout, alloc_zeroed};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use std::mem::offset_of;
+use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 /// Where a block is. What the number says holds while whoever may change it does not: see `Block::turn`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,29 +58,34 @@ impl Life {
     }
 }
 
-/// Two cache lines: what threads need to take and give it, and what a heap needs. Processors fetch lines by twos, so that those of
-/// one block begin such a pair: the neighbour may be another thread's.
+/// Two cache lines: in the first what threads need to take and give it and its place in a list, in the second what a heap needs to cut and
+/// join it. Processors fetch lines by twos, so that those of one block begin such a pair: the neighbour may be another thread's.
 #[repr(C, align(128))]
 pub struct Block {
+    /// At the beginning, where the head of a list has its own.
+    pub(super) links: Links,
     base: AtomicU64,
     size: AtomicU64,
     /// Bytes that the caller asked for.
     asked: AtomicU64,
     life: AtomicU64,
-    class: AtomicU32,
-    tag: AtomicU32,
-    index: AtomicU32,
-    kind: AtomicU32,
     lane: AtomicPtr<Lane>,
-    /// The next one at hand, or in a list of a heap.
-    pub(super) next: Link,
-    pub(super) previous: Link,
+    tag: AtomicU32,
+    class: AtomicU16,
+    /// The memory kind of its chunk, and `SMALL` where that is for small blocks.
+    sort: AtomicU16,
     /// The neighbours in the same chunk.
     pub(super) before: Link,
     pub(super) behind: Link,
-    /// Which chunk of the heap it lies in.
-    chunk: AtomicU32,
+    /// Of the chunk it lies in.
+    map: AtomicPtr<Map>,
+    index: AtomicU32,
 }
+
+const _: () = assert!(offset_of!(Block, links) == 0 && offset_of!(Block, before) == 64);
+
+/// In `sort`, above the kind.
+const SMALL: u16 = 1 << 8;
 
 /// A block or none. Its owner says when it is read and written.
 #[derive(Default)]
@@ -95,6 +103,71 @@ impl Link {
     pub fn set(&self, block: Option<&'static Block>) {
         let pointer = block.map_or(std::ptr::null_mut(), |block| std::ptr::from_ref(block).cast_mut());
         self.0.store(pointer, Ordering::Relaxed);
+    }
+}
+
+/// The place of a block in a list, or the head of one. A heap's list is a ring that its head is a part of: lists are short, and whether
+/// there is a next one cannot be foretold, so that nothing depends on it. At hand only `next` is used, and ends with none.
+#[derive(Default)]
+#[repr(C)]
+pub struct Links {
+    /// Also the next one at hand.
+    pub(super) next: Link,
+    previous: Link,
+}
+
+impl Links {
+    #[inline(always)]
+    fn pointer(&self) -> *mut Block {
+        std::ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// Those that a link in a ring leads to.
+    #[inline(always)]
+    fn at(pointer: *mut Block) -> &'static Links {
+        // SAFETY: in a ring, by the callers: a block, whose links are at its beginning, or a head, and neither is ever freed.
+        unsafe { &*pointer.cast::<Links>() }
+    }
+
+    /// Makes it the head of an empty ring.
+    pub(super) fn close(&'static self) {
+        self.next.0.store(self.pointer(), Ordering::Relaxed);
+        self.previous.0.store(self.pointer(), Ordering::Relaxed);
+    }
+
+    /// The first block of a ring of which this is the head.
+    #[inline(always)]
+    pub(super) fn first(&'static self) -> Option<&'static Block> {
+        self.behind(self)
+    }
+
+    /// The block behind another one of the ring whose head this is, or behind the head.
+    #[inline(always)]
+    pub(super) fn behind(&'static self, of: &Links) -> Option<&'static Block> {
+        let next = of.next.0.load(Ordering::Relaxed);
+        // SAFETY: what is not the head is a block of the table, which are never freed.
+        if std::ptr::eq(next, self.pointer()) { None } else { unsafe { next.as_ref() } }
+    }
+
+    /// Puts a block into the ring, behind this, its head.
+    #[inline(always)]
+    pub(super) fn put(&'static self, block: &'static Block) {
+        let this = std::ptr::from_ref(block).cast_mut();
+        let next = self.next.0.load(Ordering::Relaxed);
+        block.links.next.0.store(next, Ordering::Relaxed);
+        block.links.previous.0.store(self.pointer(), Ordering::Relaxed);
+        Links::at(next).previous.0.store(this, Ordering::Relaxed);
+        self.next.0.store(this, Ordering::Relaxed);
+    }
+
+    /// Takes a block out of its ring. True when it was the last.
+    #[inline(always)]
+    pub(super) fn take(block: &Block) -> bool {
+        let next = block.links.next.0.load(Ordering::Relaxed);
+        let previous = block.links.previous.0.load(Ordering::Relaxed);
+        Links::at(next).previous.0.store(previous, Ordering::Relaxed);
+        Links::at(previous).next.0.store(next, Ordering::Relaxed);
+        std::ptr::eq(next, previous)
     }
 }
 
@@ -118,7 +191,13 @@ impl Block {
     /// The memory kind of its chunk.
     #[inline(always)]
     pub fn kind(&self) -> u8 {
-        self.kind.load(Ordering::Relaxed) as u8
+        self.sort.load(Ordering::Relaxed) as u8
+    }
+
+    /// Whether its chunk is for small blocks.
+    #[inline(always)]
+    pub(super) fn is_small(&self) -> bool {
+        self.sort.load(Ordering::Relaxed) & SMALL != 0
     }
 
     /// Its number in the table.
@@ -127,8 +206,18 @@ impl Block {
         self.index.load(Ordering::Relaxed)
     }
 
-    pub(super) fn chunk(&self) -> u32 {
-        self.chunk.load(Ordering::Relaxed)
+    /// Of the chunk that it lies, or lay, in.
+    #[inline]
+    pub fn table(&self) -> Option<&'static Map> {
+        // SAFETY: NULL or a map, which are never freed.
+        unsafe { self.map.load(Ordering::Relaxed).as_ref() }
+    }
+
+    /// Of the chunk it lies in; for its heap.
+    #[inline(always)]
+    pub(super) fn map(&self) -> &'static Map {
+        // SAFETY: of a block in a chunk it is that chunk's, and maps are never freed.
+        unsafe { &*self.map.load(Ordering::Relaxed) }
     }
 
     #[inline(always)]
@@ -197,24 +286,42 @@ impl Block {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// For its heap.
-    pub(super) fn place(&self, base: u64, size: u64, chunk: u32) {
-        self.base.store(base, Ordering::Relaxed);
-        self.chunk.store(chunk, Ordering::Relaxed);
-        self.resize(size);
-    }
-
-    /// For its heap, when it is taken there.
-    pub(super) fn take_for(&self, lane: Option<&'static Lane>, kind: u8) {
+    /// For its heap: all of a chunk.
+    pub(super) fn begin(
+        &self,
+        base: u64,
+        size: u64,
+        lane: Option<&'static Lane>,
+        map: &'static Map,
+        kind: u8,
+        small: bool,
+    ) {
         let lane = lane.map_or(std::ptr::null_mut(), |lane| std::ptr::from_ref(lane).cast_mut());
         self.lane.store(lane, Ordering::Relaxed);
-        self.kind.store(u32::from(kind), Ordering::Relaxed);
-        self.set_state(State::AtHand);
+        self.map.store(std::ptr::from_ref(map).cast_mut(), Ordering::Relaxed);
+        self.sort.store(u16::from(kind) | if small { SMALL } else { 0 }, Ordering::Relaxed);
+        self.base.store(base, Ordering::Relaxed);
+        self.before.set(None);
+        self.behind.set(None);
+        self.resize(size, sizes::class_below(size));
     }
 
-    pub(super) fn resize(&self, size: u64) {
+    /// For its heap: a part of another one's chunk.
+    #[inline(always)]
+    pub(super) fn begin_in(&self, other: &Block, base: u64, size: u64) {
+        self.lane.store(other.lane.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.map.store(other.map.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.sort.store(other.sort.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.base.store(base, Ordering::Relaxed);
+        self.resize(size, sizes::class_below(size));
+    }
+
+    /// For its heap; `class` is that below the size.
+    #[inline(always)]
+    pub(super) fn resize(&self, size: u64, class: usize) {
+        debug_assert_eq!(class, sizes::class_below(size));
         self.size.store(size, Ordering::Relaxed);
-        self.class.store(super::sizes::class_below(size) as u32, Ordering::Relaxed);
+        self.class.store(class as u16, Ordering::Relaxed);
     }
 }
 
@@ -244,7 +351,7 @@ pub unsafe fn mend_in_child() {
 }
 
 /// The block of a number.
-#[inline]
+#[inline(always)]
 pub fn at(index: u32) -> Option<&'static Block> {
     let part = (index / FIRST + 1).ilog2();
     let first = TABLE.get(part as usize)?.load(Ordering::Acquire);

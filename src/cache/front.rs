@@ -6,6 +6,7 @@ use super::sizes::{class_below, class_of, rounded};
 use super::{Lane, sizes};
 use crate::thread;
 use std::cell::UnsafeCell;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Larger blocks are not kept at hand.
@@ -13,10 +14,25 @@ pub const MOST_AT_HAND: u64 = 1 << 30;
 const CLASSES: usize = class_of(MOST_AT_HAND) + 1;
 /// As many blocks of one class.
 const MOST: u32 = 32;
+/// The first class of large blocks, as heaps have it.
+const LARGE: usize = class_of(sizes::SMALL) + 1;
 
 struct List {
     first: Link,
     count: AtomicU32,
+}
+
+/// How many bytes there are at hand in blocks of a sort. Small ones have room of their own: a few large ones, of sizes that nobody wants
+/// again soon, would else send all the others to the heap.
+struct Room {
+    bytes: AtomicU64,
+    most: AtomicU64,
+}
+
+impl Room {
+    fn new(most: u64) -> Room {
+        Room { bytes: AtomicU64::new(0), most: AtomicU64::new(most) }
+    }
 }
 
 /// One thread's part of a lane. Never freed; a front that is done with serves its thread in another lane.
@@ -26,8 +42,8 @@ pub struct Front {
     busy: AtomicBool,
     /// Whether its thread has to keep out.
     shut: AtomicBool,
-    bytes: AtomicU64,
-    most: AtomicU64,
+    small: Room,
+    large: Room,
     /// No lane knows it.
     free: AtomicBool,
     taken: AtomicU64,
@@ -64,8 +80,8 @@ impl Front {
         let front = Front {
             busy: AtomicBool::new(false),
             shut: AtomicBool::new(false),
-            bytes: AtomicU64::new(0),
-            most: AtomicU64::new(lane.of().most_at_hand()),
+            small: Room::new(lane.of().most_at_hand()),
+            large: Room::new(lane.of().most_at_hand()),
             free: AtomicBool::new(false),
             taken: AtomicU64::new(0),
             lane: UnsafeCell::new(Some(lane)),
@@ -81,7 +97,9 @@ impl Front {
     pub(super) unsafe fn renew(&self, lane: &'static Lane) {
         // SAFETY: the caller's promise.
         unsafe { *self.lane.get() = Some(lane) };
-        self.most.store(lane.of().most_at_hand(), Ordering::Relaxed);
+        for room in [&self.small, &self.large] {
+            room.most.store(lane.of().most_at_hand(), Ordering::Relaxed);
+        }
         self.free.store(false, Ordering::Relaxed);
         self.taken.store(0, Ordering::Relaxed);
         self.shut.store(false, Ordering::Release);
@@ -122,24 +140,49 @@ impl Front {
             None if class != 0 && size > sizes::STEPPED => return self.take_between(size, tag),
             None => return None,
         };
-        self.unlink(list, block);
-        Some((block, block.hand_out(size, tag)))
+        self.unlink(list, class, block);
+        Some((block, self.hand_out(block, size, tag)))
+    }
+
+    #[inline(always)]
+    fn room(&self, class: usize) -> &Room {
+        if class < LARGE { &self.small } else { &self.large }
     }
 
     #[cold]
     fn take_between(&self, size: u64, tag: u32) -> Option<(&'static Block, Life)> {
-        let list = self.lists.get(class_below(rounded(size)))?;
+        let class = class_below(rounded(size));
+        let list = self.lists.get(class)?;
         let block = list.first.get().filter(|block| block.size() >= size)?;
-        self.unlink(list, block);
-        Some((block, block.hand_out(size, tag)))
+        self.unlink(list, class, block);
+        Some((block, self.hand_out(block, size, tag)))
+    }
+
+    /// A block that one of `size` bytes may be cut from, no more at hand: the smallest from the same sort of chunk that is larger. For its
+    /// thread, when the heap has none.
+    pub(super) fn take_larger(&self, size: u64) -> Option<&'static Block> {
+        let classes = Self::classes_for(size);
+        let _inside = self.enter()?;
+        let class = class_of(size) + 1;
+        let larger = self.lists.get(class..classes.end)?.iter().zip(class..);
+        let (list, class, block) =
+            larger.filter_map(|(list, class)| Some((list, class, list.first.get()?))).next()?;
+        self.unlink(list, class, block);
+        Some(block)
     }
 
     #[inline(always)]
-    fn unlink(&self, list: &List, block: &'static Block) {
-        list.first.set(block.next.get());
+    fn unlink(&self, list: &List, class: usize, block: &'static Block) {
+        let bytes = &self.room(class).bytes;
+        list.first.set(block.links.next.get());
         list.count.store(list.count.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
-        self.bytes.store(self.bytes.load(Ordering::Relaxed) - block.size(), Ordering::Relaxed);
+        bytes.store(bytes.load(Ordering::Relaxed) - block.size(), Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn hand_out(&self, block: &'static Block, size: u64, tag: u32) -> Life {
         self.taken.store(self.taken.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        block.hand_out(size, tag)
     }
 
     /// Takes a block of its lane that is out in that life; for its thread. `told` is called with the bytes that were asked for, before anybody
@@ -147,9 +190,11 @@ impl Front {
     #[inline(always)]
     pub fn give(&self, block: &'static Block, life: Life, told: impl FnOnce(u64)) -> Given {
         let Some(_inside) = self.enter() else { return Given::NoRoom };
-        let Some(list) = self.lists.get(block.class()) else { return Given::NoRoom };
-        let (bytes, count) = (self.bytes.load(Ordering::Relaxed), list.count.load(Ordering::Relaxed));
-        if bytes > self.most.load(Ordering::Relaxed) || count >= MOST {
+        let class = block.class();
+        let Some(list) = self.lists.get(class) else { return Given::NoRoom };
+        let room = self.room(class);
+        let (bytes, count) = (room.bytes.load(Ordering::Relaxed), list.count.load(Ordering::Relaxed));
+        if bytes > room.most.load(Ordering::Relaxed) || count >= MOST {
             return Given::NoRoom;
         }
         let asked = block.asked();
@@ -157,10 +202,10 @@ impl Front {
             return Given::NotOut;
         }
         told(asked);
-        block.next.set(list.first.get());
+        block.links.next.set(list.first.get());
         list.first.set(Some(block));
         list.count.store(count + 1, Ordering::Relaxed);
-        self.bytes.store(bytes + block.size(), Ordering::Relaxed);
+        room.bytes.store(bytes + block.size(), Ordering::Relaxed);
         Given::Done
     }
 
@@ -180,23 +225,35 @@ impl Front {
         self.shut.store(false, Ordering::Release);
     }
 
-    /// All its blocks; for who has waited after shutting it.
-    pub(super) fn empty(&self, mut visit: impl FnMut(&'static Block)) {
-        for list in &self.lists {
+    /// Its classes.
+    pub(super) const ALL: Range<usize> = 0..CLASSES;
+
+    /// Those with blocks of such chunks as serve requests of `size` bytes.
+    pub(super) fn classes_for(size: u64) -> &'static Range<usize> {
+        if rounded(size) <= sizes::SMALL { &(0..LARGE) } else { &(LARGE..CLASSES) }
+    }
+
+    /// All its blocks of some classes; for who has waited after shutting it.
+    pub(super) fn empty(&self, classes: &Range<usize>, mut visit: impl FnMut(&'static Block)) {
+        for (class, list) in self.lists.iter().enumerate().take(classes.end).skip(classes.start) {
+            if list.count.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let bytes = &self.room(class).bytes;
             let mut block = list.first.get();
             list.first.set(None);
             list.count.store(0, Ordering::Relaxed);
             while let Some(found) = block {
-                block = found.next.get();
+                block = found.links.next.get();
+                bytes.store(bytes.load(Ordering::Relaxed) - found.size(), Ordering::Relaxed);
                 visit(found);
             }
         }
-        self.bytes.store(0, Ordering::Relaxed);
     }
 
     /// Bytes at hand, about, while its thread goes on.
     pub(super) fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+        self.small.bytes.load(Ordering::Relaxed) + self.large.bytes.load(Ordering::Relaxed)
     }
 
     /// How many blocks were taken from it.

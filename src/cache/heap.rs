@@ -4,103 +4,119 @@
 //! being joined.
 
 use super::Lane;
-use super::block::{self, Block, State};
+use super::block::{self, Block, Links, State};
 use super::map::{self, Map};
-use super::sizes::{CLASSES, GRANULE, LARGE_GRANULE, SMALL, class_below, class_of, rounded};
+use super::sizes::{
+    CLASSES, GRANULE, LARGE_GRANULE, SMALL, STEPPED, class_below, class_of, rounded, size_of,
+};
 use crate::ledger::{InsertError, Record};
 
 /// The finest step of large blocks' sizes.
 const LARGE_STEP: u64 = SMALL / 16;
 const WORDS: usize = CLASSES.div_ceil(64);
 
-/// Free blocks of one sort of chunk, by class.
+/// Free blocks of one sort, by class.
 struct Lists {
-    /// Which of them are not empty.
+    /// Which of them are not empty; and which of these words are not 0.
     bits: [u64; WORDS],
-    first: [Option<&'static Block>; CLASSES],
+    words: u64,
+    /// Never freed: blocks lead here. Heaps are lanes', which are not freed either.
+    heads: &'static [Links; CLASSES],
 }
 
 impl Lists {
     fn new() -> Lists {
-        Lists { bits: [0; WORDS], first: [None; CLASSES] }
+        let heads: &'static [Links; CLASSES] = Box::leak(Box::new(std::array::from_fn(|_| Links::default())));
+        let lists = Lists { bits: [0; WORDS], words: 0, heads };
+        heads.iter().for_each(Links::close);
+        lists
     }
 
-    fn put(&mut self, block: &'static Block) {
-        let class = block.class();
-        let next = self.first[class];
-        block.next.set(next);
-        block.previous.set(None);
-        if let Some(next) = next {
-            next.previous.set(Some(block));
-        }
-        self.first[class] = Some(block);
+    #[inline(always)]
+    fn put(&mut self, block: &'static Block, class: usize) {
+        self.heads[class].put(block);
         self.bits[class / 64] |= 1 << (class % 64);
+        self.words |= 1 << (class / 64);
     }
 
-    fn take(&mut self, block: &'static Block) {
-        let class = block.class();
-        let (next, previous) = (block.next.get(), block.previous.get());
-        if let Some(next) = next {
-            next.previous.set(previous);
-        }
-        match previous {
-            Some(previous) => previous.next.set(next),
-            None => {
-                self.first[class] = next;
-                if next.is_none() {
-                    self.bits[class / 64] &= !(1 << (class % 64));
-                }
-            }
-        }
+    #[inline(always)]
+    fn take(&mut self, block: &'static Block, class: usize) {
+        let was_last = Links::take(block);
+        let bits = self.bits[class / 64] & !(u64::from(was_last) << (class % 64));
+        self.bits[class / 64] = bits;
+        self.words &= !(u64::from(bits == 0) << (class / 64));
     }
 
     /// The smallest class from `class` on that has a block.
+    #[inline(always)]
     fn first_from(&self, class: usize) -> Option<usize> {
-        let mut word = class / 64;
-        let mut bits = self.bits.get(word)? & (u64::MAX << (class % 64));
-        while bits == 0 {
-            word += 1;
-            bits = *self.bits.get(word)?;
+        let word = class / 64;
+        let bits = self.bits[word] & (u64::MAX << (class % 64));
+        if bits != 0 {
+            return Some(word * 64 + bits.trailing_zeros() as usize);
         }
-        Some(word * 64 + bits.trailing_zeros() as usize)
+        let words = self.words & (u64::MAX << word << 1);
+        if words == 0 {
+            return None;
+        }
+        let word = words.trailing_zeros() as usize;
+        Some(word * 64 + self.bits[word].trailing_zeros() as usize)
     }
 
-    /// A free block of at least `size` bytes, hardly larger than the smallest that there is.
-    fn find(&self, size: u64) -> Option<&'static Block> {
-        let class = class_below(size);
+    /// A free block of at least `size` bytes, hardly larger than the smallest that there is; `class` is that below the size.
+    #[inline(always)]
+    fn find(&self, size: u64, class: usize) -> Option<&'static Block> {
+        // Those of a class have what a request of it is rounded to.
+        if size <= STEPPED {
+            return self.heads[self.first_from(class)?].first();
+        }
+        self.find_very_large(size, class)
+    }
+
+    /// Their sizes lie between those of classes.
+    #[cold]
+    fn find_very_large(&self, size: u64, class: usize) -> Option<&'static Block> {
         // In the list of its own class some are too small, and all are in those above.
         const TRIES: usize = 8;
-        let mut block = self.first[class];
+        let head = &self.heads[class];
+        let mut block = head.first();
         for _ in 0..TRIES {
             match block {
                 Some(found) if found.size() >= size => return block,
-                Some(found) => block = found.next.get(),
+                Some(found) => block = head.behind(&found.links),
                 None => break,
             }
         }
-        self.first[self.first_from(class + 1)?]
+        if class + 1 == CLASSES {
+            return None;
+        }
+        self.heads[self.first_from(class + 1)?].first()
     }
 
     fn largest(&self) -> u64 {
-        let word = (0..WORDS).rev().find(|word| self.bits[*word] != 0);
-        let Some(word) = word else { return 0 };
-        let class = word * 64 + 63 - self.bits[word].leading_zeros() as usize;
+        let Some(word) = self.words.checked_ilog2() else { return 0 };
+        let class = word as usize * 64 + self.bits[word as usize].ilog2() as usize;
         let mut largest = 0;
-        let mut block = self.first[class];
-        while let Some(found) = block {
-            largest = largest.max(found.size());
-            block = found.next.get();
-        }
+        self.each_of(class, |block| largest = largest.max(block.size()));
         largest
     }
 
     fn each(&self, mut visit: impl FnMut(&'static Block)) {
-        for first in self.first {
-            let mut block = first;
-            while let Some(found) = block {
-                block = found.next.get();
-                visit(found);
+        for (word, bits) in self.bits.iter().enumerate() {
+            let mut bits = *bits;
+            while bits != 0 {
+                self.each_of(word * 64 + bits.trailing_zeros() as usize, &mut visit);
+                bits &= bits - 1;
             }
+        }
+    }
+
+    fn each_of(&self, class: usize, mut visit: impl FnMut(&'static Block)) {
+        let head = &self.heads[class];
+        let mut block = head.first();
+        while let Some(found) = block {
+            block = head.behind(&found.links);
+            visit(found);
         }
     }
 }
@@ -137,12 +153,8 @@ pub enum Refused {
 pub struct Heap {
     /// Whose blocks they are.
     pub(super) lane: Option<&'static Lane>,
-    /// Free blocks in chunks of which other blocks are in use.
-    small: Lists,
-    large: Lists,
-    /// Chunks that are free as a whole. They are broken up only for what fits nowhere else.
-    whole_small: Lists,
-    whole_large: Lists,
+    /// Free blocks, by `sort`.
+    lists: [Lists; 4],
     chunks: Vec<Option<Kept>>,
     no_chunks: Vec<u32>,
     spare: Vec<&'static Block>,
@@ -158,10 +170,7 @@ impl Heap {
     pub fn new() -> Heap {
         Heap {
             lane: None,
-            small: Lists::new(),
-            large: Lists::new(),
-            whole_small: Lists::new(),
-            whole_large: Lists::new(),
+            lists: std::array::from_fn(|_| Lists::new()),
             chunks: Vec::new(),
             no_chunks: Vec::new(),
             spare: Vec::new(),
@@ -169,33 +178,6 @@ impl Heap {
             free: 0,
             whole: 0,
         }
-    }
-
-    /// The lists that a free block is in.
-    fn lists_of(&mut self, block: &Block) -> &mut Lists {
-        let small = self.chunks[block.chunk() as usize].as_ref().is_some_and(|kept| kept.chunk.small);
-        match (small, is_whole(block)) {
-            (true, false) => &mut self.small,
-            (false, false) => &mut self.large,
-            (true, true) => &mut self.whole_small,
-            (false, true) => &mut self.whole_large,
-        }
-    }
-
-    fn put_in_list(&mut self, block: &'static Block) {
-        self.free += block.size();
-        if is_whole(block) {
-            self.whole += block.size();
-        }
-        self.lists_of(block).put(block);
-    }
-
-    fn take_from_list(&mut self, block: &'static Block) {
-        self.free -= block.size();
-        if is_whole(block) {
-            self.whole -= block.size();
-        }
-        self.lists_of(block).take(block);
     }
 
     /// Takes in a piece of memory.
@@ -210,9 +192,8 @@ impl Heap {
             self.chunks.push(None);
             self.chunks.len() as u32 - 1
         });
-        block.place(chunk.base, chunk.size, number);
-        block.before.set(None);
-        block.behind.set(None);
+        map.set_chunk(number);
+        block.begin(chunk.base, chunk.size, self.lane, map, chunk.like.kind(), chunk.small);
         block.set_state(State::Free);
         map.begin(block);
         if let Err(error) = map::enter(map, chunk.base, chunk.size, &chunk.like) {
@@ -226,77 +207,133 @@ impl Heap {
         }
         self.chunks[number as usize] = Some(Kept { chunk, map });
         self.reserved += chunk.size;
-        self.put_in_list(block);
+        self.free += chunk.size;
+        self.whole += chunk.size;
+        self.lists[sort(chunk.small, true)].put(block, block.class());
         Ok(())
     }
 
     /// A block of at least `size` bytes; in the hands of whoever takes it, but not handed out.
+    #[inline]
     pub fn take(&mut self, size: u64) -> Option<&'static Block> {
-        let wanted = rounded(size);
-        let (broken, whole, least) = match wanted <= SMALL {
-            true => (&self.small, &self.whole_small, GRANULE),
-            false => (&self.large, &self.whole_large, LARGE_STEP),
+        let (wanted, class) = if size <= STEPPED {
+            let class = class_of(size);
+            (size_of(class), class)
+        } else {
+            let wanted = rounded(size);
+            (wanted, class_below(wanted))
         };
-        let block = broken.find(wanted).or_else(|| whole.find(wanted))?;
-        let number = block.chunk();
-        let Kept { chunk, map } = self.chunks[number as usize].as_ref()?;
-        let (kind, map) = (chunk.like.kind(), *map);
-        self.take_from_list(block);
-        // In a very large chunk blocks begin at multiples of more.
-        let wanted = wanted.next_multiple_of(map.granule());
-        if block.size() >= wanted + least
-            && let Some(rest) = self.unused()
-        {
-            rest.place(block.base() + wanted, block.size() - wanted, number);
-            block.resize(wanted);
-            let behind = block.behind.get();
-            rest.before.set(Some(block));
-            rest.behind.set(behind);
-            if let Some(behind) = behind {
-                behind.before.set(Some(rest));
-            }
-            block.behind.set(Some(rest));
-            rest.set_state(State::Free);
-            map.begin(rest);
-            self.put_in_list(rest);
+        let small = wanted <= SMALL;
+        let mut from = sort(small, false);
+        let mut found = self.lists[from].find(wanted, class);
+        if found.is_none() {
+            from = sort(small, true);
+            found = self.lists[from].find(wanted, class);
         }
-        block.take_for(self.lane, kind);
+        let block = found?;
+        let least = if small { GRANULE } else { LARGE_STEP };
+        if block.size() >= wanted + least
+            && let Some(end) = self.cut(block, wanted, from)
+        {
+            return Some(end);
+        }
+        self.take_from_list(block, from == sort(small, true));
+        block.set_state(State::AtHand);
         Some(block)
+    }
+
+    /// Of a free block, which may be all of its chunk.
+    #[inline(always)]
+    fn take_from_list(&mut self, block: &'static Block, whole: bool) {
+        let size = block.size();
+        self.lists[sort(block.is_small(), whole)].take(block, block.class());
+        self.free -= size;
+        self.whole -= if whole { size } else { 0 };
+    }
+
+    /// The end of a free block, of at least `wanted` bytes. What is left stays where it is, mostly even in its list.
+    #[inline(always)]
+    fn cut(&mut self, block: &'static Block, wanted: u64, from: usize) -> Option<&'static Block> {
+        let (map, size) = (block.map(), block.size());
+        // In a very large chunk blocks begin at multiples of more.
+        let base = map.down(block.base() + size - wanted);
+        let left = base - block.base();
+        if left == 0 {
+            return None;
+        }
+        let end = self.unused()?;
+        end.begin_in(block, base, size - left);
+        let behind = block.behind.get();
+        end.before.set(Some(block));
+        end.behind.set(behind);
+        if let Some(behind) = behind {
+            behind.before.set(Some(end));
+        }
+        block.behind.set(Some(end));
+        end.set_state(State::AtHand);
+        map.begin(end);
+        let to = sort(block.is_small(), false);
+        self.move_to(block, left, from, to);
+        self.free -= size - left;
+        self.whole -= if from == to { 0 } else { size };
+        Some(end)
+    }
+
+    /// A free block has another size now, and may belong into other lists.
+    #[inline(always)]
+    fn move_to(&mut self, block: &'static Block, size: u64, from: usize, to: usize) {
+        let (before, class) = (block.class(), class_below(size));
+        if from != to || before != class {
+            self.lists[from].take(block, before);
+            self.lists[to].put(block, class);
+        }
+        block.resize(size, class);
     }
 
     /// Takes back what `take` gave. It is joined to free neighbours, and the block may be another one's part afterwards; comes back
     /// when its chunk is free as a whole now.
+    #[inline]
     pub fn put(&mut self, block: &'static Block) -> Option<&'static Block> {
         map::note_freed(block);
-        let mut joined = block;
-        joined.set_state(State::Free);
-        if let Some(behind) = block.behind.get().filter(|behind| behind.state() == State::Free) {
-            self.take_from_list(behind);
-            self.join(block, behind);
+        let is_free = |beside: &&'static Block| beside.state() == State::Free;
+        let (mut size, small) = (block.size(), block.is_small());
+        let (before, mut behind) = (block.before.get(), block.behind.get());
+        let broken = sort(small, false);
+        self.free += size;
+        if let Some(free) = behind.filter(is_free) {
+            self.lists[broken].take(free, free.class());
+            size += free.size();
+            behind = free.behind.get();
+            block.map().end(free.base());
+            self.retire(free);
         }
-        if let Some(before) = block.before.get().filter(|before| before.state() == State::Free) {
-            self.take_from_list(before);
-            self.join(before, block);
-            joined = before;
-        }
-        self.put_in_list(joined);
-        is_whole(joined).then_some(joined)
-    }
-
-    /// Makes the second part of the first.
-    fn join(&mut self, first: &'static Block, second: &'static Block) {
-        if let Some(kept) = &self.chunks[second.chunk() as usize] {
-            kept.map.end(second.base());
-        }
-        first.resize(first.size() + second.size());
-        let behind = second.behind.get();
-        first.behind.set(behind);
+        let free = before.filter(is_free);
+        let joined = free.unwrap_or(block);
+        joined.behind.set(behind);
         if let Some(behind) = behind {
-            behind.before.set(Some(first));
+            behind.before.set(Some(joined));
         }
-        self.retire(second);
+        let whole = is_whole(joined);
+        let to = sort(small, whole);
+        if let Some(free) = free {
+            size += free.size();
+            block.map().end(block.base());
+            self.retire(block);
+            self.move_to(free, size, broken, to);
+        } else {
+            let class = class_below(size);
+            block.resize(size, class);
+            block.set_state(State::Free);
+            self.lists[to].put(block, class);
+        }
+        if !whole {
+            return None;
+        }
+        self.whole += size;
+        Some(joined)
     }
 
+    #[inline]
     fn retire(&mut self, block: &'static Block) {
         const KEPT: usize = 256;
         block.set_state(State::Void);
@@ -306,6 +343,7 @@ impl Heap {
         }
     }
 
+    #[inline]
     fn unused(&mut self) -> Option<&'static Block> {
         if self.spare.is_empty() {
             block::unused(&mut self.spare)?;
@@ -315,8 +353,8 @@ impl Heap {
 
     /// Gives up a chunk that is free as a whole.
     pub fn remove(&mut self, block: &'static Block) -> Option<Chunk> {
-        let number = block.chunk();
-        self.take_from_list(block);
+        let number = block.map().chunk();
+        self.take_from_list(block, true);
         let Kept { chunk, map } = self.chunks[number as usize].take()?;
         self.no_chunks.push(number);
         map::leave(chunk.base, map);
@@ -343,7 +381,7 @@ impl Heap {
                     std::thread::yield_now();
                 }
                 match block.state() {
-                    State::Free => self.take_from_list(block),
+                    State::Free => self.take_from_list(block, is_whole(block)),
                     State::Told => told(block.base()),
                     _ => {}
                 }
@@ -370,9 +408,10 @@ impl Heap {
     /// enough, else the largest.
     pub fn remove_whole(&mut self, bytes: u64, may_go: impl Fn(&Chunk) -> bool) -> Vec<Chunk> {
         let mut whole = Vec::new();
-        for lists in [&self.whole_small, &self.whole_large] {
-            lists.each(|block| {
-                if self.chunks[block.chunk() as usize].as_ref().is_some_and(|kept| may_go(&kept.chunk)) {
+        for small in [true, false] {
+            self.lists[sort(small, true)].each(|block| {
+                let kept = self.chunks[block.map().chunk() as usize].as_ref();
+                if kept.is_some_and(|kept| may_go(&kept.chunk)) {
                     whole.push(block);
                 }
             });
@@ -391,8 +430,8 @@ impl Heap {
 
     /// The smallest chunk that is free as a whole, is of that sort and serves that many bytes without wasting as many.
     fn find_whole(&self, bytes: u64, small: bool) -> Option<&'static Block> {
-        let lists = if small { &self.whole_small } else { &self.whole_large };
-        lists.find(bytes).filter(|block| block.size() / 2 <= bytes)
+        let lists = &self.lists[sort(small, true)];
+        lists.find(bytes, class_below(bytes)).filter(|block| block.size() / 2 <= bytes)
     }
 
     pub fn has_whole(&self, bytes: u64, small: bool) -> bool {
@@ -410,8 +449,7 @@ impl Heap {
     }
 
     pub fn largest_free(&self) -> u64 {
-        let lists = [&self.small, &self.large, &self.whole_small, &self.whole_large];
-        lists.into_iter().map(Lists::largest).max().unwrap_or(0)
+        self.lists.iter().map(Lists::largest).max().unwrap_or(0)
     }
 }
 
@@ -421,8 +459,15 @@ impl Default for Heap {
     }
 }
 
+/// Which lists free blocks are in: those of chunks for small blocks or of others, of which other blocks are in use, or which are free as a
+/// whole. The latter are broken up only for what fits nowhere else.
+#[inline(always)]
+fn sort(small: bool, whole: bool) -> usize {
+    usize::from(!small) + 2 * usize::from(whole)
+}
+
 /// Whether it is all of its chunk.
-pub fn is_whole(block: &Block) -> bool {
+fn is_whole(block: &Block) -> bool {
     block.before.get().is_none() && block.behind.get().is_none()
 }
 

@@ -7,6 +7,7 @@ use super::heap::{Chunk, Heap, Refused};
 use crate::fork::Lock;
 use crate::thread;
 use parking_lot::{Mutex, MutexGuard};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Memory of one stream, or of none. Never freed; a lane that is done with serves another allocator.
@@ -23,7 +24,7 @@ pub struct Owner {
     pub stream: Option<u32>,
     /// The slot of the allocator.
     pub allocator: u32,
-    /// As many bytes as each thread has at hand.
+    /// As many bytes as each thread has at hand, in small blocks and in large ones.
     pub most_at_hand: u64,
     pub totals: &'static Totals,
 }
@@ -206,9 +207,25 @@ impl Inner {
         Some((block, block.hand_out(size, tag)))
     }
 
-    /// As `take_out`, for the thread of a front that remembers it as one of this lane: by now the lane may serve another allocator.
+    /// As `take_out`, for the thread of a front that remembers it as one of this lane: by now the lane may serve another allocator. What the
+    /// heap lacks may be cut from a block that the thread has at hand.
     pub fn take_out_for(&mut self, front: &Front, size: u64, tag: u32) -> Option<(&'static Block, Life)> {
-        if front.is_free() { None } else { self.take_out(size, tag) }
+        if front.is_free() {
+            return None;
+        }
+        self.take_out(size, tag).or_else(|| self.take_out_larger(front, size, tag))
+    }
+
+    /// The heap has nothing that serves: all is at hand, or in use. To join all that is at hand would have the next requests cut it again,
+    /// so a larger block is looked for there.
+    #[cold]
+    fn take_out_larger(&mut self, front: &Front, size: u64, tag: u32) -> Option<(&'static Block, Life)> {
+        if self.closed {
+            return None;
+        }
+        let larger = front.take_larger(size)?;
+        self.put(larger);
+        self.take_out(size, tag)
     }
 
     /// Takes back what a caller has on the usual way; `told` is called with the bytes that were asked for. `None` when it is not out
@@ -266,8 +283,17 @@ impl Inner {
 
     /// Takes what threads have at hand, and puts it into the heap; false when there is nothing. `mine` is the calling thread's.
     pub fn gather(&mut self, mine: Option<&'static Front>) -> bool {
+        self.gather_from(mine, &Front::ALL)
+    }
+
+    /// As `gather`, but only blocks of chunks that a request of `size` bytes can be served from.
+    pub fn gather_for(&mut self, mine: Option<&'static Front>, size: u64) -> bool {
+        self.gather_from(mine, Front::classes_for(size))
+    }
+
+    fn gather_from(&mut self, mine: Option<&'static Front>, classes: &Range<usize>) -> bool {
         self.shut(mine);
-        let some = self.empty();
+        let some = self.empty(classes);
         if !self.closed {
             self.fronts.iter().for_each(|front| front.open());
         }
@@ -278,7 +304,7 @@ impl Inner {
     pub fn close(&mut self) {
         self.closed = true;
         self.shut(None);
-        self.empty();
+        self.empty(&Front::ALL);
     }
 
     /// Threads have some at hand again.
@@ -296,15 +322,16 @@ impl Inner {
         }
     }
 
-    fn empty(&mut self) -> bool {
+    fn empty(&mut self, classes: &Range<usize>) -> bool {
         let mut some = false;
-        for front in std::mem::take(&mut self.fronts) {
-            front.empty(|block| {
+        let fronts = std::mem::take(&mut self.fronts);
+        for front in &fronts {
+            front.empty(classes, |block| {
                 some = true;
                 self.put(block);
             });
-            self.fronts.push(front);
         }
+        self.fronts = fronts;
         some
     }
 

@@ -15,9 +15,12 @@ static FREED: RecentFrees = RecentFrees::new();
 /// How many levels there ever were.
 static LEVELS: AtomicUsize = AtomicUsize::new(0);
 
-/// Where the blocks of one chunk begin.
+/// Where the blocks of one chunk begin. In a cache line, but for the tables.
+#[repr(align(64))]
 pub struct Map {
     number: u32,
+    /// The chunk's number among those of its heap.
+    chunk: AtomicU32,
     base: AtomicU64,
     granule_log2: AtomicU32,
     level: AtomicUsize,
@@ -28,17 +31,36 @@ pub struct Map {
 }
 
 impl Map {
+    #[inline]
     fn place(&self, address: u64) -> usize {
         let offset = address.wrapping_sub(self.base.load(Ordering::Relaxed));
         (offset >> self.granule_log2.load(Ordering::Relaxed)) as usize
     }
 
+    /// For its heap.
+    pub fn chunk(&self) -> u32 {
+        self.chunk.load(Ordering::Relaxed)
+    }
+
+    pub fn set_chunk(&self, number: u32) {
+        self.chunk.store(number, Ordering::Relaxed);
+    }
+
+    /// The last place at or before an address of its chunk.
+    #[inline]
+    pub fn down(&self, address: u64) -> u64 {
+        let base = self.base.load(Ordering::Relaxed);
+        base + ((address - base) & self.granule().wrapping_neg())
+    }
+
     /// Blocks begin at multiples of it.
+    #[inline]
     pub fn granule(&self) -> u64 {
         1 << self.granule_log2.load(Ordering::Relaxed)
     }
 
     /// Says that a block begins there.
+    #[inline]
     pub fn begin(&self, block: &Block) {
         let place = self.place(block.base());
         self.blocks[place].store(block.index(), Ordering::Relaxed);
@@ -47,6 +69,7 @@ impl Map {
     }
 
     /// Says that none does any more.
+    #[inline]
     pub fn end(&self, base: u64) {
         let place = self.place(base);
         let word = &self.begins[place / 64];
@@ -64,6 +87,13 @@ impl Map {
         }
         let begin = word * 64 + 63 - bits.leading_zeros() as usize;
         block::at(self.blocks[begin].load(Ordering::Acquire))
+    }
+
+    /// The block that begins at an address, if one does; for who only has an idea that the table is that of its chunk: the block has to
+    /// say so itself.
+    #[inline(always)]
+    pub fn hint(&self, address: u64) -> Option<&'static Block> {
+        block::at(self.blocks.get(self.place(address))?.load(Ordering::Acquire))
     }
 
     pub fn each(&self, mut visit: impl FnMut(&'static Block)) {
@@ -147,6 +177,7 @@ fn make_new(unused: &mut Unused, places: usize) -> Option<&'static Map> {
     }
     let map: &'static Map = Box::leak(Box::new(Map {
         number,
+        chunk: AtomicU32::new(0),
         base: AtomicU64::new(0),
         granule_log2: AtomicU32::new(0),
         level: AtomicUsize::new(0),

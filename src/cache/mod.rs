@@ -25,8 +25,8 @@ pub use block::{Block, Life, State};
 pub use front::{Front, Given, MOST_AT_HAND};
 pub use heap::{Chunk, Refused, chunk_for};
 pub use lane::{Inner, Lane, Owner, Totals};
-pub use map::{each, find, find_of, was_freed};
-pub use sizes::LARGEST;
+pub use map::{Map, each, find, find_of, was_freed};
+pub use sizes::{LARGE_GRANULE, LARGEST};
 
 /// After a fork, in the child: what the parent kept is the parent's.
 ///

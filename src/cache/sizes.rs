@@ -24,34 +24,31 @@ pub const LARGE_GRANULE: u64 = 2 << 20;
 /// Blocks up to here lie together in chunks of their own.
 pub const SMALL: u64 = 1 << 20;
 
+/// How many steps of which length lead up to a size: those of a doubling are as long as each other, and so are all below. Without a
+/// branch, as sizes of all sorts come in turn.
+#[inline(always)]
+const fn steps(size: u64) -> usize {
+    let doubling = (size | EVEN).ilog2() - EVEN_LOG2;
+    (size >> (doubling + GRANULE.ilog2())) as usize + STEPS as usize * doubling as usize
+}
+
 /// The first class that has blocks of `size` bytes, 1 to `LARGEST`.
 #[inline(always)]
 pub const fn class_of(size: u64) -> usize {
-    let last = size - 1;
-    if last < EVEN {
-        return (last / GRANULE) as usize;
-    }
-    let log2 = last.ilog2();
-    let step = (last - (1 << log2)) >> (log2 - STEPS_LOG2);
-    (STEPS * (log2 - EVEN_LOG2 + 1) as u64 + step) as usize
+    steps(size - 1)
 }
 
 /// The bytes that blocks of a class have at least.
+#[inline(always)]
 pub const fn size_of(class: usize) -> u64 {
-    let class = class as u64;
-    if class < STEPS {
-        return (class + 1) * GRANULE;
-    }
-    let octave = class / STEPS - 1;
-    let step = class % STEPS + 1;
-    (EVEN << octave) + step * ((EVEN << octave) >> STEPS_LOG2)
+    let doubling = (class as u64 / STEPS).saturating_sub(1);
+    ((class as u64 + 1 - STEPS * doubling) * GRANULE) << doubling
 }
 
 /// The class that a block of `size` bytes, at least a granule, can serve in whole.
-#[inline]
+#[inline(always)]
 pub const fn class_below(size: u64) -> usize {
-    let above = class_of(size);
-    if size_of(above) > size { above - 1 } else { above }
+    steps(size) - 1
 }
 
 /// The bytes of the block that a request of `size` bytes, 1 to `LARGEST`, is served with.

@@ -107,22 +107,28 @@ fn what_is_given_back_is_what_is_just_enough() {
 
 #[test]
 fn a_very_large_chunk_is_cut_in_larger_steps() {
-    let mut heap = Heap::new();
-    let size = 64 << 30;
-    heap.add(chunk(size, false)).expect("a chunk is taken in");
-    let blocks: Vec<_> = (0..10).map(|_| heap.take(3 << 20).expect("there is enough")).collect();
-    for (at, block) in blocks.iter().enumerate() {
-        assert_eq!(
-            find(block.base() + (3 << 20) - 1).map(|(found, _)| found.base()),
-            Some(block.base()),
-            "{at}"
-        );
+    // The end of the second one is no place where a block could begin.
+    for size in [64 << 30, (66 << 30) + (2 << 20)] {
+        let mut heap = Heap::new();
+        heap.add(chunk(size, false)).expect("a chunk is taken in");
+        let blocks: Vec<_> = (0..10).map(|_| heap.take(3 << 20).expect("there is enough")).collect();
+        for (at, block) in blocks.iter().enumerate() {
+            for address in [block.base(), block.base() + block.size() - 1] {
+                assert_eq!(
+                    find(address).map(|(found, _)| found.base()),
+                    Some(block.base()),
+                    "{at} of {size}"
+                );
+            }
+        }
+        let used: u64 = blocks.iter().map(|block| block.size()).sum();
+        assert_eq!(heap.free, size - used);
+        for block in blocks {
+            heap.put(block);
+        }
+        assert_eq!((heap.free, heap.whole), (size, size));
+        heap.remove_whole(1, |_| true);
     }
-    for block in blocks {
-        heap.put(block);
-    }
-    assert_eq!(heap.whole, size);
-    heap.remove_whole(1, |_| true);
 }
 
 /// What a trace of requests reserves at the most, over what was live at the most: a random one of log-uniform sizes, with up to a
@@ -182,6 +188,61 @@ fn a_front_gives_a_block_once() {
     assert!(!front.is_free());
     lane.give_up();
     assert!(front.is_free(), "a front of a lane that is given up may serve another one");
+}
+
+/// A block of `size` bytes that the lane's heap has, given to the front.
+fn put_at_hand(lane: &'static Lane, front: &Front, size: u64) -> &'static Block {
+    let (block, life) = lane.lock().take_out(size, 0).expect("the heap has one");
+    assert_eq!(front.give(block, life, |_| ()), Given::Done);
+    block
+}
+
+#[test]
+fn what_the_heap_lacks_is_cut_from_what_is_at_hand() {
+    let lane = lane();
+    lane.lock().add(chunk(2 << 20, true)).expect("a chunk is taken in");
+    let front = lane.front(None).expect("the lane is open");
+    let all: Vec<_> = [1 << 20, 512 << 10, 512 << 10].map(|size| put_at_hand(lane, front, size)).into();
+    assert!(lane.lock().take_out(1000, 0).is_none(), "the heap has nothing");
+    let (cut, life) = lane.lock().take_out_for(front, 300 << 10, 9).expect("the thread has larger ones");
+    assert!(all[1..].iter().any(|of| of.base() <= cut.base() && cut.base() < of.base() + (512 << 10)));
+    assert_eq!(cut.size(), 304 << 10);
+    // The other of that size and the larger one stay where they are.
+    assert_eq!(front.bytes(), 1536 << 10);
+    assert!(front.take(512 << 10, 0).is_some() && front.take(1 << 20, 0).is_some());
+    assert!(lane.lock().take_out_for(front, 300 << 10, 9).is_none(), "what is left of it is too small");
+    assert_eq!(front.give(cut, life, |_| ()), Given::Done);
+    assert!(lane.lock().take_out_for(front, 400 << 10, 9).is_none(), "nothing at hand is larger");
+}
+
+#[test]
+fn what_is_gathered_for_a_request_is_what_may_serve_it() {
+    let lane = lane();
+    lane.lock().add(chunk(2 << 20, true)).expect("a chunk is taken in");
+    lane.lock().add(chunk(8 << 20, false)).expect("a chunk is taken in");
+    let front = lane.front(None).expect("the lane is open");
+    put_at_hand(lane, front, 1 << 20);
+    put_at_hand(lane, front, 3 << 20);
+    assert!(lane.lock().gather_for(Some(front), 8 << 20));
+    assert_eq!(front.bytes(), 1 << 20, "a small block cannot become a part of a large one");
+    assert!(!lane.lock().gather_for(Some(front), 8 << 20), "there is nothing of that sort any more");
+    assert!(lane.lock().gather_for(Some(front), 100));
+    assert_eq!((front.bytes(), lane.lock().heap().whole), (0, 10 << 20));
+    lane.lock().remove_whole(u64::MAX, |_| true);
+}
+
+/// Large blocks that nobody takes again leave small ones their room.
+#[test]
+fn small_blocks_have_room_of_their_own_at_hand() {
+    let lane = lane();
+    lane.lock().add(chunk(2 << 20, true)).expect("a chunk is taken in");
+    lane.lock().add(chunk(256 << 20, false)).expect("a chunk is taken in");
+    let front = lane.front(None).expect("the lane is open");
+    put_at_hand(lane, front, 65 << 20);
+    let (large, life) = lane.lock().take_out(3 << 20, 0).expect("the heap has one");
+    assert_eq!(front.give(large, life, |_| ()), Given::NoRoom);
+    put_at_hand(lane, front, 1000);
+    assert!(front.take(1000, 0).is_some());
 }
 
 /// Threads that take and give while another one takes everything from their hands: each block has one owner at any time.

@@ -170,7 +170,8 @@ pub struct warp_statistics {
     /// Bytes of live blocks, as they were asked for.
     pub live_bytes: u64,
     /// The most that live_bytes was since the start or the last reset. For all kinds together, the sum of theirs. Where
-    /// threads free what others allocated, up to 1 MiB a thread too much, or a single cached block of any size.
+    /// threads free what others allocated, up to 1 MiB a thread too much; of cached blocks up to 64 MiB, or a single
+    /// one of any size.
     pub peak_bytes: u64,
     /// Live blocks.
     pub live_blocks: u64,
@@ -218,12 +219,19 @@ pub unsafe extern "C" fn warp_alloc(
         let asked = Asked { device: handle(device), ..Asked::default() };
         let address = match caching::allocate_again(asked, size) {
             Some(address) => address,
-            None => caching::remembering(asked, || {
-                alloc::allocate(found_device(device)?, Request { size, ..Request::default() })
-            })?,
+            None => allocate_usual_anew(device, size)?,
         };
         out.put(pointer(address));
         Ok(())
+    })
+}
+
+/// As `allocate_anew`.
+#[inline(never)]
+fn allocate_usual_anew(device: *mut warp_device, size: u64) -> Result<u64> {
+    let asked = Asked { device: handle(device), ..Asked::default() };
+    caching::remembering(asked, || {
+        alloc::allocate(found_device(device)?, Request { size, ..Request::default() })
     })
 }
 
@@ -247,18 +255,24 @@ pub unsafe extern "C" fn warp_alloc_with(
     guard(|| {
         let out = self::out(out, "out")?;
         let asked = seen_options(options).and_then(|options| usual(device, options));
-        if let Some(address) = asked.and_then(|asked| caching::allocate_again(asked, size)) {
-            out.put(pointer(address));
-            return Ok(());
-        }
-        let given_options = self::options(options)?;
-        let allocate = || allocate_with(device, size, &given_options);
-        out.put(pointer(match asked {
-            Some(asked) => caching::remembering(asked, allocate)?,
-            None => allocate()?,
-        }));
+        let address = match asked.and_then(|asked| caching::allocate_again(asked, size)) {
+            Some(address) => address,
+            None => allocate_anew(device, size, options)?,
+        };
+        out.put(pointer(address));
         Ok(())
     })
+}
+
+/// Out of the way of what is remembered, which would else go to and fro between registers and the stack.
+#[inline(never)]
+fn allocate_anew(device: *mut warp_device, size: u64, options: *const warp_alloc_options) -> Result<u64> {
+    let options = self::options(options)?;
+    let allocate = || allocate_with(device, size, &options);
+    match usual(device, &options) {
+        Some(asked) => caching::remembering(asked, allocate),
+        None => allocate(),
+    }
 }
 
 /// What is asked for, where that is memory as it usually is: nothing but size, stream and allocator.

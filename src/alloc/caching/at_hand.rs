@@ -7,7 +7,7 @@ use super::known::{self, Cached};
 use crate::alloc::free::{self, FreeOptions};
 use crate::alloc::statistics;
 use crate::allocator::{self, Allocator, Request};
-use crate::cache::{Block, Front, Given, Inner, Lane, Life, MOST_AT_HAND, State};
+use crate::cache::{self, Block, Front, Given, Inner, Lane, Life, MOST_AT_HAND, Map, State};
 use crate::capture;
 use crate::device::{self, Device};
 use crate::error::{Result, error};
@@ -17,11 +17,9 @@ use crate::moment::{self, Moment};
 use crate::runtime;
 use crate::stream;
 use crate::thread;
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-
-const _: () = assert!(size_of::<Option<Seen>>() == 32);
 
 /// What a caller named, as it came: handles, 0 for what is current.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,26 +43,37 @@ struct Served {
     ask: bool,
 }
 
-/// A block that this thread allocated, and the thread's front of its lane. In one cache line, as `Served`.
+/// A block that this thread was given just now, in which life, and the thread's front of its lane.
 #[derive(Clone, Copy)]
-#[repr(align(32))]
-struct Seen {
-    base: u64,
+struct Handed {
     block: &'static Block,
     life: Life,
     front: &'static Front,
 }
 
 const SERVED: usize = 64;
-/// With a thousand blocks one in ten frees finds another one in its place.
-const SEEN: usize = 4096;
+/// As many blocks are remembered by their addresses.
+const BLOCKS: usize = 8192;
+/// As many pieces of addresses are remembered: 8 GiB that lie together are without a conflict.
+const PIECES: usize = 4096;
+/// A piece is what small blocks' chunks are.
+const PIECE_LOG2: u32 = cache::LARGE_GRANULE.ilog2();
+const FRONTS: usize = 64;
 
 /// What a thread remembers. Its own, and that of the next thread which has its record.
 struct Hands {
     served: UnsafeCell<[Option<Served>; SERVED]>,
-    seen: UnsafeCell<[Option<Seen>; SEEN]>,
-    /// By the address of their lanes.
+    /// Blocks that were handed out, by their addresses. Only where to look, as `tables`: a block may be another one by now, and has the
+    /// last word.
+    blocks: [Cell<Option<&'static Block>>; BLOCKS],
+    /// For the addresses of which another block is remembered: which table had the block that was last looked for in a piece.
+    tables: [Cell<Option<&'static Map>>; PIECES],
+    /// The front used last, and those before it by their lanes' addresses.
+    used: Cell<Option<&'static Front>>,
+    near: [Cell<Option<&'static Front>>; FRONTS],
+    /// All of them.
     fronts: UnsafeCell<HashMap<usize, &'static Front>>,
+    last: Cell<Option<Handed>>,
 }
 
 impl Hands {
@@ -78,8 +87,12 @@ impl Hands {
     fn make(me: &'static thread::Record) -> &'static Hands {
         let hands: &'static Hands = Box::leak(Box::new(Hands {
             served: UnsafeCell::new([None; SERVED]),
-            seen: UnsafeCell::new([None; SEEN]),
+            blocks: [const { Cell::new(None) }; BLOCKS],
+            tables: [const { Cell::new(None) }; PIECES],
+            used: Cell::new(None),
+            near: [const { Cell::new(None) }; FRONTS],
             fronts: UnsafeCell::new(HashMap::new()),
+            last: Cell::new(None),
         }));
         me.attached().store(std::ptr::from_ref(hands).cast_mut().cast(), Ordering::Relaxed);
         hands
@@ -104,33 +117,71 @@ impl Hands {
         (asked.device ^ asked.stream ^ asked.allocator) as usize % SERVED
     }
 
-    /// The block that begins at an address, as far as is remembered.
+    /// The table that may lead to the block at an address.
     #[inline(always)]
-    fn seen(&self, base: u64) -> Option<Seen> {
-        // SAFETY: as in `served`.
-        let seen = unsafe { &(&*self.seen.get())[Self::place_of(base)] };
-        seen.filter(|seen| seen.base == base)
+    fn table(&self, address: u64) -> &Cell<Option<&'static Map>> {
+        &self.tables[(address >> PIECE_LOG2) as usize % PIECES]
     }
 
+    /// Where the block that begins at an address may be remembered.
     #[inline(always)]
-    fn see(&self, seen: Seen) {
-        // SAFETY: as in `served`.
-        unsafe { (&mut *self.seen.get())[Self::place_of(seen.base)] = Some(seen) };
-    }
-
-    #[inline(always)]
-    fn place_of(base: u64) -> usize {
+    fn block(&self, base: u64) -> &Cell<Option<&'static Block>> {
         // Large blocks differ in high bits alone; the upper bits of the product depend on all.
-        ((base >> 9).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - SEEN.ilog2())) as usize % SEEN
+        &self.blocks
+            [((base >> 9).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - BLOCKS.ilog2())) as usize % BLOCKS]
+    }
+
+    /// The block that begins at an address, and its life: the address is true while it is in that.
+    #[inline(always)]
+    fn find(&self, base: u64) -> Option<(&'static Block, Life)> {
+        if let Some(block) = self.block(base).get() {
+            let life = block.life();
+            if block.base() == base {
+                return Some((block, life));
+            }
+        }
+        self.find_by_table(base)
+    }
+
+    #[inline(never)]
+    fn find_by_table(&self, base: u64) -> Option<(&'static Block, Life)> {
+        let block = self.table(base).get()?.hint(base)?;
+        let life = block.life();
+        (block.base() == base).then_some((block, life))
+    }
+
+    /// Has a table be found when a block of it is freed.
+    #[inline(always)]
+    fn note(&self, block: &Block) {
+        self.table(block.base()).set(block.table());
+    }
+
+    /// The thread's front of a lane, as `front`. Mostly it is the one used last, which is known before the lane is.
+    #[inline(always)]
+    fn front_near(&self, lane: &'static Lane) -> Option<&'static Front> {
+        let is_its = |front: &&'static Front| front.lane().is_some_and(|of| std::ptr::eq(of, lane));
+        match self.used.get().filter(is_its) {
+            Some(front) => Some(front),
+            None => self.near[Self::place_of(lane)].get().filter(is_its).or_else(|| self.front(lane)),
+        }
+    }
+
+    #[inline(always)]
+    fn place_of(lane: &'static Lane) -> usize {
+        (std::ptr::from_ref(lane).addr() / size_of::<Lane>()) % FRONTS
     }
 
     /// The thread's front of a lane. `None` when the lane is closed.
+    #[cold]
     fn front(&self, lane: &'static Lane) -> Option<&'static Front> {
         // SAFETY: as in `served`; nothing that is called here comes here again.
         let fronts = unsafe { &mut *self.fronts.get() };
         let key = std::ptr::from_ref(lane).addr();
         match fronts.get(&key) {
-            Some(front) if !front.is_free() => return Some(front),
+            Some(front) if !front.is_free() => {
+                self.near[Self::place_of(lane)].set(Some(front));
+                return Some(front);
+            }
             _ => {}
         }
         // One of a lane that is done with serves this one: rather this one's own of before, whose place is needed.
@@ -141,6 +192,7 @@ impl Hands {
             fronts.remove(&before);
         }
         fronts.insert(key, front);
+        self.near[Self::place_of(lane)].set(Some(front));
         Some(front)
     }
 }
@@ -160,20 +212,23 @@ pub fn allocate_again(asked: Asked, size: u64) -> Option<u64> {
     {
         return None;
     }
-    let (block, life) = match front.take(size, 0) {
+    let (block, _) = match front.take(size, 0) {
         Some(taken) => taken,
-        None => cut_again(front, size)?,
+        None => cut_again(hands, front, size)?,
     };
     let base = block.base();
+    hands.block(base).set(Some(block));
+    hands.used.set(Some(front));
     statistics::count_cached_alloc(me, served.device, block.kind(), size);
-    hands.see(Seen { base, block, life, front });
     Some(base)
 }
 
 /// A block from the heap, where that has one.
 #[inline(never)]
-fn cut_again(front: &'static Front, size: u64) -> Option<(&'static Block, Life)> {
-    front.lane()?.lock().take_out_for(front, size, 0)
+fn cut_again(hands: &Hands, front: &'static Front, size: u64) -> Option<(&'static Block, Life)> {
+    let (block, life) = front.lane()?.lock().take_out_for(front, size, 0)?;
+    hands.note(block);
+    Some((block, life))
 }
 
 #[inline(always)]
@@ -206,8 +261,11 @@ fn remember(asked: Asked, moment: Moment, address: u64) {
     let me = thread::mine();
     let Some(hands) = Hands::of(me) else { return };
     // Else another allocator may have served it, at an address that a cache had before.
-    let Some(seen) = hands.seen(address).filter(|seen| seen.block.life() == seen.life) else { return };
-    let Some(lane) = seen.front.lane() else { return };
+    let Some(Handed { block, life, front }) = hands.last.take() else { return };
+    if block.base() != address || block.life() != life {
+        return;
+    }
+    let Some(lane) = front.lane() else { return };
     let Some(device) = device::at(lane.of().device()) else { return };
     let (stream, ask) = if device.is_cuda() {
         let Some(held) = lane.of().stream() else { return };
@@ -216,28 +274,30 @@ fn remember(asked: Asked, moment: Moment, address: u64) {
     } else {
         (0, false)
     };
-    let served = Served { asked, moment, device, front: seen.front, stream, ask };
+    let served = Served { asked, moment, device, front, stream, ask };
     hands.remember(served);
 }
 
-/// Frees a block that this thread has had to do with on this way. False when there is more to it, and nothing is done.
+/// Frees a block of a chunk that this thread has had to do with on this way. False when there is more to it, and nothing is done.
 #[inline(always)]
 pub fn free_again(address: u64) -> bool {
     let me = thread::mine();
     let Some(hands) = Hands::of(me) else { return false };
-    let Some(Seen { block, life, front, .. }) = hands.seen(address) else { return false };
-    let Some(lane) = front.lane() else { return false };
-    // In another life it may be another lane's.
-    if !block.lane().is_some_and(|of| std::ptr::eq(of, lane)) || !runtime::frees_as_usual() {
+    // All that is read of it here is true if it is still in this life when it is given.
+    let Some((block, life)) = hands.find(address) else { return false };
+    if life.state() != State::Out || !runtime::frees_as_usual() {
         return false;
     }
-    let Some(device) = device::at(lane.of().device()) else { return false };
+    let Some(lane) = block.lane() else { return false };
+    let Some(front) = hands.front_near(lane) else { return false };
+    let Some(device) = device::at(lane.of().device()).filter(|device| !device.is_lost()) else {
+        return false;
+    };
     let kind = block.kind();
-    let told = |asked| statistics::count_cached_free(me, device, kind, asked);
-    match front.give(block, life, told) {
+    match front.give(block, life, |asked| statistics::count_cached_free(me, device, kind, asked)) {
         Given::Done => true,
         Given::NotOut => false,
-        Given::NoRoom => put_again(lane, block, life, told),
+        Given::NoRoom => put_again(me, device, lane, block, life),
     }
 }
 
@@ -250,7 +310,15 @@ fn is_of_parent(block: &Block) -> bool {
 
 /// To the heap, past what the thread has at hand. False when the block is not out.
 #[inline(never)]
-fn put_again(lane: &'static Lane, block: &'static Block, life: Life, told: impl FnOnce(u64)) -> bool {
+fn put_again(
+    me: &thread::Record,
+    device: &'static Device,
+    lane: &'static Lane,
+    block: &'static Block,
+    life: Life,
+) -> bool {
+    let kind = block.kind();
+    let told = |asked| statistics::count_cached_free(me, device, kind, asked);
     let Some(has_enough) = lane.lock().put_out(block, life, told) else { return false };
     if has_enough {
         super::keep_less(lane);
@@ -277,10 +345,10 @@ pub fn allocate(caching: &Caching, from: &Entered<Allocator>, request: &Request<
             }
         }
     };
-    let base = block.base();
     statistics::count_cached_alloc(me, request.device, block.kind(), request.size);
-    hands.see(Seen { base, block, life, front });
-    Some(Ok(base))
+    hands.note(block);
+    hands.last.set(Some(Handed { block, life, front }));
+    Some(Ok(block.base()))
 }
 
 /// Frees a block on this way that was found by its record, on any thread. `None` where it has to go that of any block.
@@ -325,12 +393,13 @@ pub fn free_found(
         }
         let lane = block.lane()?;
         let hands = Hands::of(me).unwrap_or_else(|| Hands::make(me));
-        let front = hands.front(lane);
+        hands.note(block);
+        let front = hands.front_near(lane);
         match front.map_or(Given::NoRoom, |front| front.give(block, life, told)) {
             Given::Done => return Some(Ok(())),
             // Another thread was faster: what the block is now is seen in the next round.
             Given::NotOut => {}
-            Given::NoRoom if put_again(lane, block, life, told) => return Some(Ok(())),
+            Given::NoRoom if put_again(me, device, lane, block, life) => return Some(Ok(())),
             Given::NoRoom => {}
         }
     }

@@ -15,7 +15,7 @@ use crate::{alloc::parked, handle::Entered, thread};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
-/// As many bytes as each thread has at hand of a lane, and one block more.
+/// As many bytes as each thread has at hand of a lane in small blocks, and in large ones, and one block more.
 const BYTES_AT_HAND: u64 = 64 << 20;
 
 /// The lanes of a cache by device and stream; without a stream for memory of the CPU.

@@ -170,8 +170,8 @@ impl Caching {
                     return Ok(None);
                 }
                 // What threads have at hand may be enough when it is joined.
-                if let Some(block) =
-                    take(&mut inner).or_else(|| inner.gather(mine).then(|| take(&mut inner))?)
+                if let Some(block) = take(&mut inner)
+                    .or_else(|| inner.gather_for(mine, request.size).then(|| take(&mut inner))?)
                 {
                     return Ok(Some(block));
                 }

@@ -11,10 +11,10 @@ use std::collections::HashMap;
 
 /// The cases of `tests/instructions/cases.c`, and the most instructions of the library for each round of one.
 const CASES: &[(&str, u64)] = &[
-    ("cache_pair", 460),
-    ("pinned_cache_pair", 460),
-    ("default_cache_pair", 430),
-    ("cut_and_join", 1150),
+    ("cache_pair", 450),
+    ("pinned_cache_pair", 450),
+    ("default_cache_pair", 420),
+    ("cut_and_join", 980),
     ("pool_pair", 2200),
     ("host_pair", 1400),
     ("pointer_info", 360),
