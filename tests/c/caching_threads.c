@@ -560,4 +560,29 @@ PROCESS_TEST(two_threads_note_a_use_at_once)
     CHECK_STATUS(warp_device_synchronize(gpu(0)), WARP_SUCCESS);
 }
 
+static void *with_little_stack(void *of)
+{
+    warp_alloc_options options = {.struct_size = sizeof options, .allocator = of};
+    void *blocks[3] = {0};
+    int i;
+    for (i = 0; i < 3; ++i)
+        CHECK_STATUS(warp_alloc_with(gpu(0), 1000, &options, &blocks[i]), WARP_SUCCESS);
+    for (i = 0; i < 3; ++i)
+        CHECK_STATUS(warp_free(blocks[i]), WARP_SUCCESS);
+    return NULL;
+}
+
+/* What a thread remembers is larger than the stack that fibers and some languages give to one. */
+PROCESS_TEST(a_thread_with_a_small_stack_is_served)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    start_on("h200x2");
+    CHECK(pthread_attr_init(&attributes) == 0);
+    CHECK(pthread_attr_setstacksize(&attributes, 96 << 10) == 0);
+    REQUIRE(pthread_create(&thread, &attributes, with_little_stack, own_cache(WARP_MEMORY_UNKNOWN)) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(pthread_attr_destroy(&attributes) == 0);
+}
+
 CHECK_MAIN()

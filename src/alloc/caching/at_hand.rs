@@ -17,6 +17,7 @@ use crate::moment::{self, Moment};
 use crate::runtime;
 use crate::stream;
 use crate::thread;
+use std::alloc::{Layout, alloc_zeroed};
 use std::cell::{Cell, UnsafeCell};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -83,19 +84,30 @@ impl Hands {
         unsafe { me.attached().load(Ordering::Relaxed).cast::<Hands>().as_ref() }
     }
 
+    /// The thread's, made if it has none. `None` when there is no memory for it.
+    #[inline]
+    fn of_or_made(me: &'static thread::Record) -> Option<&'static Hands> {
+        Hands::of(me).or_else(|| Hands::make(me))
+    }
+
     #[cold]
-    fn make(me: &'static thread::Record) -> &'static Hands {
-        let hands: &'static Hands = Box::leak(Box::new(Hands {
-            served: UnsafeCell::new([None; SERVED]),
-            blocks: [const { Cell::new(None) }; BLOCKS],
-            tables: [const { Cell::new(None) }; PIECES],
-            used: Cell::new(None),
-            near: [const { Cell::new(None) }; FRONTS],
-            fronts: UnsafeCell::new(HashMap::new()),
-            last: Cell::new(None),
-        }));
+    fn make(me: &'static thread::Record) -> Option<&'static Hands> {
+        let layout = Layout::new::<Hands>();
+        // SAFETY: the layout has a size. Cells of references that are zero are cells of `None`; what else there is, is written. It is
+        // made where it lies, since it is larger than what the stack of a small thread has left.
+        let hands: &'static Hands = unsafe {
+            let place = alloc_zeroed(layout).cast::<Hands>();
+            if place.is_null() {
+                return None;
+            }
+            let served = (&raw mut (*place).served).cast::<Option<Served>>();
+            (0..SERVED).for_each(|at| served.add(at).write(None));
+            (&raw mut (*place).fronts).write(UnsafeCell::new(HashMap::new()));
+            (&raw mut (*place).last).write(Cell::new(None));
+            &*place
+        };
         me.attached().store(std::ptr::from_ref(hands).cast_mut().cast(), Ordering::Relaxed);
-        hands
+        Some(hands)
     }
 
     /// Who served such a request, as far as is remembered.
@@ -329,7 +341,7 @@ fn put_again(
 /// Serves a request on this way. `None` where it has to go that of any allocator.
 pub fn allocate(caching: &Caching, from: &Entered<Allocator>, request: &Request<'_>) -> Option<Result<u64>> {
     let me = from.thread();
-    let hands = Hands::of(me).unwrap_or_else(|| Hands::make(me));
+    let hands = Hands::of_or_made(me)?;
     let lane = match caching.lane(request) {
         Ok(lane) => lane,
         Err(error) => return Some(Err(error)),
@@ -392,9 +404,10 @@ pub fn free_found(
             return None;
         }
         let lane = block.lane()?;
-        let hands = Hands::of(me).unwrap_or_else(|| Hands::make(me));
-        hands.note(block);
-        let front = hands.front_near(lane);
+        let front = Hands::of_or_made(me).and_then(|hands| {
+            hands.note(block);
+            hands.front_near(lane)
+        });
         match front.map_or(Given::NoRoom, |front| front.give(block, life, told)) {
             Given::Done => return Some(Ok(())),
             // Another thread was faster: what the block is now is seen in the next round.
