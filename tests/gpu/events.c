@@ -4,32 +4,10 @@
  *
  * needs: hardware
  */
-#define _GNU_SOURCE
-#include "../c/devices.h"
+#include "hardware_driver.h"
+
 #include "../c/process.h"
 
-#include <dlfcn.h>
-#include <pthread.h>
-#include <time.h>
-
-#define MIB ((uint64_t)1 << 20)
-#define GIB ((uint64_t)1 << 30)
-
-/* The driver as other code in the process uses it, found by name. */
-static void *entry(const char *name)
-{
-    static void *file;
-    void *found;
-    if (file == NULL)
-        file = dlopen("libcuda.so.1", RTLD_NOW);
-    found = file == NULL ? NULL : dlsym(file, name);
-    if (found == NULL) {
-        printf("no driver with %s\n", name);
-        exit(3);
-    }
-    return found;
-}
-#define CU(type, name) ((int (*) type)entry(name))
 enum { ACTIVE = 1, BROKEN = 2, GLOBAL = 0 };
 
 static warp_device *gpu;
@@ -41,13 +19,6 @@ static void start(void)
     gpu = device("cuda:0");
     CHECK_STATUS(warp_device_get_native_context(gpu, &context), WARP_SUCCESS);
     CHECK_EQ_I64(CU((void *), "cuCtxSetCurrent")(context), 0);
-}
-
-static void *native(warp_stream *stream)
-{
-    warp_stream_info info = {.struct_size = sizeof info};
-    CHECK_STATUS(warp_stream_get_info(stream, &info), WARP_SUCCESS);
-    return info.native;
 }
 
 static warp_stream *new_stream(uint32_t flags)
@@ -134,8 +105,8 @@ static void make_scratch(void)
     CHECK_EQ_I64(CU((uint64_t *, size_t), "cuMemAlloc_v2")(&scratch, 8 * GIB), 0);
 }
 
-/* Tens of milliseconds. */
-static void keep_busy(void *handle)
+/* Tens of milliseconds, with memory that was there before any capture began. */
+static void keep_scratch_busy(void *handle)
 {
     int i;
     for (i = 0; i < 30; ++i)
@@ -352,7 +323,7 @@ PROCESS_TEST(an_event_that_a_thread_waits_for_is_not_recorded_in_a_capture)
     a = new_stream(WARP_STREAM_NON_BLOCKING);
     busy = new_stream(WARP_STREAM_NON_BLOCKING);
     event = new_event(WARP_EVENT_BLOCKING_SYNC);
-    keep_busy(native(busy));
+    keep_scratch_busy(native(busy));
     CHECK_STATUS(warp_event_record(event, busy), WARP_SUCCESS);
     REQUIRE(pthread_create(&thread, NULL, wait_for, event) == 0);
     nanosleep(&pause, NULL);
@@ -377,7 +348,7 @@ PROCESS_TEST(untracked_streams_may_be_dead_and_captures_go_on)
             warp_stream *untracked = wrap(theirs, WARP_STREAM_UNTRACKED), *a = new_stream(WARP_STREAM_NON_BLOCKING);
             void *block = block_on(MIB, kinds[k], untracked);
             CHECK_STATUS(warp_memory_fill(block, MIB, "\1", 1, untracked), WARP_SUCCESS);
-            keep_busy(theirs);
+            keep_scratch_busy(theirs);
             CHECK_EQ_I64(CU((void *), "cuStreamDestroy_v2")(theirs), 0);
             /* A capture that the library sees by its own stream, or by the legacy one. */
             if (way == 1)
@@ -420,7 +391,7 @@ PROCESS_TEST(time_and_order_on_a_real_clock)
     after = new_event(0);
     CHECK_STATUS(warp_event_measure_elapsed(start_event, end_event, &milliseconds), WARP_ERROR_INVALID_ARGUMENT);
     CHECK_STATUS(warp_event_record(start_event, a), WARP_SUCCESS);
-    keep_busy(native(a));
+    keep_scratch_busy(native(a));
     CHECK_STATUS(warp_event_record(end_event, a), WARP_SUCCESS);
     CHECK_STATUS(warp_event_measure_elapsed(start_event, end_event, &milliseconds), WARP_ERROR_BUSY);
     CHECK_STATUS(warp_stream_wait_event(b, end_event), WARP_SUCCESS);
