@@ -24,6 +24,7 @@ uint32_t cuEventCreate(CUevent *out, uint32_t flags);
 uint32_t cuEventRecord(CUevent event, CUstream stream);
 uint32_t cuEventQuery(CUevent event);
 uint32_t cuEventSynchronize(CUevent event);
+uint32_t cuEventDestroy_v2(CUevent event);
 uint32_t cuEventElapsedTime(float *out, CUevent start, CUevent end);
 uint32_t cuCtxRecordEvent(CUcontext context, CUevent event);
 uint32_t cuMemsetD8Async(uint64_t to, uint8_t value, size_t count, CUstream stream);
