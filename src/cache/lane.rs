@@ -5,8 +5,8 @@ use super::block::{Block, Life, State};
 use super::front::Front;
 use super::heap::{Chunk, Heap, Refused};
 use crate::fork::Lock;
+use crate::lock::{Mutex, MutexGuard};
 use crate::thread;
-use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
