@@ -378,6 +378,7 @@ impl Heap {
             map.each(|block| {
                 loop {
                     let life = block.life();
+                    debug_assert!(life.state() != State::AtHand, "of a lane that is not closed");
                     match life.state() {
                         State::Free => self.take_from_list(block, is_whole(block)),
                         // Said before the block is none any more: who gives it back finds it in either place.

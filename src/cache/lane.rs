@@ -145,7 +145,8 @@ impl Lane {
         let mut inner = lane.lock();
         lane.of.set(owner);
         inner.heap.lane = Some(lane);
-        (inner.closed, inner.taken, inner.totals) = (false, 0, totals);
+        (inner.taken, inner.totals) = (0, totals);
+        inner.open();
         drop(inner);
         lane
     }
