@@ -2276,8 +2276,8 @@ warp_status warp_allocator_create_advise(warp_allocator *upstream,
  * chunks are cut into blocks and joined again, small blocks and large ones in chunks of their own.
  *
  * What belongs to one stream goes to another one only when the work of the first is done. Each thread has some blocks at hand (up to
- * 64 MiB and one block a stream), which it takes and gives without a lock; other threads of the stream get them when there is nothing
- * else. The memory of a stream that was released serves the next stream when its work is done.
+ * 64 MiB and one block a stream, of small blocks, and as much of large ones), which it takes and gives without a lock; other threads
+ * of the stream get them when there is nothing else. The memory of a stream that was released serves the next stream when its work is done.
  *
  * A block is as large as what was asked for, up to the next of 16 steps between two powers of two: 3 percent more on average. The
  * ledger, statistics and access checks know blocks by what was asked for. Memory that is kept counts as reserved, not as live.
@@ -2308,8 +2308,8 @@ typedef struct warp_caching_options {
      */
     uint64_t limit;
     /**
-     * As many unused bytes as it keeps in chunks that nobody uses, and as each thread has at hand; more goes back when a chunk comes
-     * free. 0 for any number.
+     * As many unused bytes as it keeps in chunks that nobody uses, and as each thread has at hand in small blocks, and in large ones,
+     * with one block more; more goes back when a chunk comes free. 0 for any number.
      */
     uint64_t keep;
     /** A name for messages and lists; copied. NULL for none. */

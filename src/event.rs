@@ -9,9 +9,9 @@ use crate::device::Device;
 use crate::driver::{CaptureStatus, Driver, Failure};
 use crate::error::{Error, Result, error, fail};
 use crate::handle::{Entered, Handle, Object, Registry, Tag};
+use crate::lock::Mutex;
 use crate::stream::{self, Stream};
 use crate::{log, runtime};
-use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub use crate::driver::RawEvent;

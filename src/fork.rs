@@ -2,8 +2,8 @@
 //! the middle of changing. The locks of what the CPU needs are of this kind and are put right by the child's
 //! first call of the library (`runtime::is_forked` has the one that notices).
 
+use crate::lock::{RawRwLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use lock_api::RawRwLock as _;
-use parking_lot::{RawRwLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use std::cell::UnsafeCell;
 use std::mem::{ManuallyDrop, MaybeUninit};

@@ -23,9 +23,9 @@
 //! - `kind`: kinds of memory and the rules for them. `tag`: names of what is allocated.
 //!
 //! What all of them stand on: `runtime` the life of the library in a process, `handle` what callers name objects
-//! by, `thread` what each thread keeps for it, `moment` when what it remembers is out of date, `fork` what a forked child
-//! needs, `boundary` the way out to callbacks, `log` their messages, `config` the environment, `error` what can go wrong;
-//! `random` numbers for tests.
+//! by, `thread` what each thread keeps for it, `moment` when what it remembers is out of date, `lock` who waits for whom, `fork` what
+//! a forked child needs, `boundary` the way out to callbacks, `log` their messages, `config` the environment, `error` what can go
+//! wrong; `random` numbers for tests.
 
 mod access;
 mod alloc;
@@ -48,6 +48,7 @@ mod host_call;
 mod ipc;
 mod kind;
 pub mod ledger;
+mod lock;
 mod log;
 mod managed;
 mod moment;

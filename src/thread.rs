@@ -88,8 +88,8 @@ impl Record {
         self.changes.store(self.changes.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// What one room above keeps for the thread, and for the next one that has the record; NULL at first. Read and written by
-    /// the thread itself only.
+    /// What one room above keeps for the thread, and for the next one that has the record; NULL at first, and in the child of a fork
+    /// for all threads but the one that forked. Read and written by the thread itself only.
     #[inline(always)]
     pub fn attached(&self) -> &AtomicPtr<()> {
         &self.attached
@@ -522,6 +522,8 @@ pub fn after_fork_in_child() {
             inside.store(0, Ordering::Release);
         }
         record.taken.store(0, Ordering::Relaxed);
+        // Its thread may have been in the middle of changing it: the next one makes another.
+        record.attached.store(std::ptr::null_mut(), Ordering::Relaxed);
         record.set_callbacks(0);
         record.awaits_callbacks.store(false, Ordering::Relaxed);
         record.ending.store(0, Ordering::Relaxed);
@@ -658,6 +660,39 @@ mod tests {
         .join()
         .unwrap();
         assert_eq!(TOLD.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn a_child_does_not_trust_what_threads_that_it_does_not_have_were_changing() {
+        static WAITING: AtomicU32 = AtomicU32::new(0);
+        const KEPT: *mut () = std::ptr::NonNull::dangling().as_ptr();
+        let other = std::thread::spawn(|| {
+            mine().attached().store(KEPT, Ordering::Relaxed);
+            WAITING.store(1, Ordering::SeqCst);
+            while WAITING.load(Ordering::SeqCst) == 1 {
+                std::thread::yield_now();
+            }
+            mine().attached().store(std::ptr::null_mut(), Ordering::Relaxed);
+        });
+        while WAITING.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        let own = mine();
+        // SAFETY: the child only reads and writes records, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            after_fork_in_child();
+            let mut others = all().filter(|record| !std::ptr::eq(*record, own));
+            let status = i32::from(others.any(|record| record.attached.load(Ordering::Relaxed) == KEPT));
+            // SAFETY: ends this process, without what others have for its end.
+            unsafe { libc::_exit(status) };
+        }
+        let mut status = -1;
+        // SAFETY: the child of just now.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0);
+        WAITING.store(2, Ordering::SeqCst);
+        other.join().unwrap();
     }
 
     #[test]

@@ -12,11 +12,11 @@ use crate::driver::{Driver, Failure, MemoryClass};
 use crate::error::{Error, Result, error, fail};
 use crate::handle::Entered;
 use crate::ledger::{InsertError, Ledger, Record};
+use crate::lock::Mutex;
 use crate::pool::{self, Pool};
 use crate::runtime;
 use crate::stream::{self, Stream};
 use crate::thread;
-use parking_lot::Mutex;
 use std::collections::HashMap;
 
 /// A request that passed its checks.

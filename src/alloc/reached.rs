@@ -2,7 +2,7 @@
 //! pool's access later, and it cannot be asked about it afterwards.
 
 use crate::ledger::Record;
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 

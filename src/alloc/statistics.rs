@@ -25,6 +25,12 @@ fn key(device: u16, kind: usize) -> u32 {
 
 static COUNTERS: PerDevice<[Counters; 6]> = PerDevice::new();
 
+/// A sum of bytes that may be less than nothing for a moment: a block goes with its device before the thread that got it has counted
+/// it.
+fn or_nothing(bytes: u64) -> u64 {
+    if bytes > i64::MAX as u64 { 0 } else { bytes }
+}
+
 /// What the counts say.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Statistics {
@@ -67,7 +73,7 @@ pub fn count_alloc_of(me: &thread::Record, device: &'static Device, kind: u8, si
     }
     let more = me.take_float(key, size);
     if more != 0 {
-        let bytes = counters.bytes.fetch_add(more, Ordering::Relaxed) + more;
+        let bytes = or_nothing(counters.bytes.fetch_add(more, Ordering::Relaxed).wrapping_add(more));
         if bytes > counters.peak.load(Ordering::Relaxed) {
             counters.peak.fetch_max(bytes, Ordering::Relaxed);
         }
@@ -149,7 +155,8 @@ pub fn statistics(device: &Device, kind: Option<Kind>) -> Statistics {
         let (allocations, frees) = thread::counted(key(device.index(), number));
         let allocations = allocations + load(&counters.allocations);
         let frees = frees + shared_frees;
-        sum.live_bytes += load(&counters.bytes).saturating_sub(thread::floating(key(device.index(), number)));
+        sum.live_bytes +=
+            or_nothing(load(&counters.bytes).wrapping_sub(thread::floating(key(device.index(), number))));
         sum.peak_bytes += load(&counters.peak);
         sum.live_blocks += allocations.saturating_sub(frees);
         sum.allocations += allocations;
@@ -165,8 +172,8 @@ pub fn reset_peak(device: &Device) {
         for (number, counters) in all.iter().enumerate() {
             // The next peak begins at what is live, as far as this thread can tell.
             let own = thread::mine().end_float(key(device.index(), number));
-            let bytes = counters.bytes.fetch_sub(own, Ordering::Relaxed) - own;
-            counters.peak.store(bytes, Ordering::Relaxed);
+            let bytes = counters.bytes.fetch_sub(own, Ordering::Relaxed).wrapping_sub(own);
+            counters.peak.store(or_nothing(bytes), Ordering::Relaxed);
         }
     }
 }

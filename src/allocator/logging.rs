@@ -3,9 +3,9 @@
 use super::source::{Request, Source, Stacked, Traits, Upstream};
 use crate::error::{Error, Result, error};
 use crate::fork::{Lock, Own};
+use crate::lock::Mutex;
 use crate::log::log;
 use crate::{tag, thread};
-use parking_lot::Mutex;
 use std::any::Any;
 use std::ffi::{CStr, OsStr};
 use std::fs::File;

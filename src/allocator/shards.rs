@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 
 use crate::fork::Own;
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 

@@ -4,7 +4,7 @@
 use super::source::{Request, Source, Stacked, Statistics, Traits, Upstream, may_be_repeated};
 use crate::error::{Result, fail};
 use crate::fork::Own;
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 use std::any::Any;
 
 /// As many measurements as may be open at once.

@@ -58,6 +58,16 @@ impl Life {
     }
 }
 
+/// A block that was handed out just now, and what is true of it in that life. The block itself may be another one at any moment, when
+/// its chunk goes with a lost device.
+#[derive(Clone, Copy)]
+pub struct Taken {
+    pub block: &'static Block,
+    pub life: Life,
+    pub base: u64,
+    pub kind: u8,
+}
+
 /// Two cache lines: in the first what threads need to take and give it and its place in a list, in the second what a heap needs to cut and
 /// join it. Processors fetch lines by twos, so that those of one block begin such a pair: the neighbour may be another thread's.
 #[repr(C, align(128))]
@@ -257,12 +267,20 @@ impl Block {
 
     /// What a caller is given: at hand before, or taken from a heap. A new life begins.
     #[inline(always)]
-    pub fn hand_out(&self, asked: u64, tag: u32) -> Life {
+    pub fn hand_out(&'static self, asked: u64, tag: u32) -> Taken {
         let life = Life(self.life.load(Ordering::Relaxed)).next(State::Out);
+        let taken = Taken { block: self, life, base: self.base(), kind: self.kind() };
         self.asked.store(asked, Ordering::Relaxed);
         self.tag.store(tag, Ordering::Relaxed);
         self.life.store(life.0, Ordering::Release);
-        life
+        taken
+    }
+
+    /// As `hand_out`, of a block that the ledger is about to know everything of. A new life too: who found it told in the one before must
+    /// not take it for the same.
+    pub fn hand_out_told(&self) {
+        let life = Life(self.life.load(Ordering::Relaxed)).next(State::Told);
+        self.life.store(life.0, Ordering::Release);
     }
 
     /// The first address, and the bytes and the tag that its caller asked for, if the block is out in that life.

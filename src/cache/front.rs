@@ -1,7 +1,7 @@
 //! What one thread has at hand of a lane: blocks by class, which it takes and gives without a lock and without writing what another
 //! thread writes. Who wants them from outside shuts the front, waits until its thread is not in the middle of it, and takes them.
 
-use super::block::{Block, Life, Link, State};
+use super::block::{Block, Life, Link, State, Taken};
 use super::sizes::{class_below, class_of, rounded};
 use super::{Lane, sizes};
 use crate::thread;
@@ -130,7 +130,7 @@ impl Front {
 
     /// A block for `size` bytes, handed out; for its thread.
     #[inline(always)]
-    pub fn take(&self, size: u64, tag: u32) -> Option<(&'static Block, Life)> {
+    pub fn take(&self, size: u64, tag: u32) -> Option<Taken> {
         let class = class_of(size);
         let _inside = self.enter()?;
         let list = self.lists.get(class)?;
@@ -141,7 +141,7 @@ impl Front {
             None => return None,
         };
         self.unlink(list, class, block);
-        Some((block, self.hand_out(block, size, tag)))
+        Some(self.hand_out(block, size, tag))
     }
 
     #[inline(always)]
@@ -150,12 +150,12 @@ impl Front {
     }
 
     #[cold]
-    fn take_between(&self, size: u64, tag: u32) -> Option<(&'static Block, Life)> {
+    fn take_between(&self, size: u64, tag: u32) -> Option<Taken> {
         let class = class_below(rounded(size));
         let list = self.lists.get(class)?;
         let block = list.first.get().filter(|block| block.size() >= size)?;
         self.unlink(list, class, block);
-        Some((block, self.hand_out(block, size, tag)))
+        Some(self.hand_out(block, size, tag))
     }
 
     /// A block that one of `size` bytes may be cut from, no more at hand: the smallest from the same sort of chunk that is larger. For its
@@ -180,7 +180,7 @@ impl Front {
     }
 
     #[inline(always)]
-    fn hand_out(&self, block: &'static Block, size: u64, tag: u32) -> Life {
+    fn hand_out(&self, block: &'static Block, size: u64, tag: u32) -> Taken {
         self.taken.store(self.taken.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         block.hand_out(size, tag)
     }

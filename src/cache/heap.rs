@@ -376,16 +376,21 @@ impl Heap {
             let dead = self.chunks[number].as_ref().filter(|kept| is_dead(&kept.chunk));
             let Some(map) = dead.map(|kept| kept.map) else { continue };
             map.each(|block| {
-                // Who enters it in the ledger takes no lock of ours.
-                while block.state() == State::Telling {
+                loop {
+                    let life = block.life();
+                    debug_assert!(life.state() != State::AtHand, "of a lane that is not closed");
+                    match life.state() {
+                        State::Free => self.take_from_list(block, is_whole(block)),
+                        // Said before the block is none any more: who gives it back finds it in either place.
+                        State::Told => told(block.base()),
+                        _ => {}
+                    }
+                    // Who enters it in the ledger takes no lock of ours, and is waited for.
+                    if life.state() != State::Telling && block.turn(life, State::Void) {
+                        break;
+                    }
                     std::thread::yield_now();
                 }
-                match block.state() {
-                    State::Free => self.take_from_list(block, is_whole(block)),
-                    State::Told => told(block.base()),
-                    _ => {}
-                }
-                block.set_state(State::Void);
                 self.spare.push(block);
             });
             if let Some(Kept { chunk, map }) = self.chunks[number].take() {

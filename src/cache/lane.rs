@@ -1,14 +1,17 @@
 //! Cached memory of one stream: what is given back there is at once good for whoever asks there, on any thread. A heap under a lock,
 //! and in front of it what each thread has at hand.
 
-use super::block::{Block, Life, State};
+use super::block::{Block, Life, State, Taken};
 use super::front::Front;
 use super::heap::{Chunk, Heap, Refused};
 use crate::fork::Lock;
+use crate::lock::{Mutex, MutexGuard};
 use crate::thread;
-use parking_lot::{Mutex, MutexGuard};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+/// The allocator of a lane that is nobody's: a slot that none has.
+const NOBODY: u32 = u32::MAX - 1;
 
 /// Memory of one stream, or of none. Never freed; a lane that is done with serves another allocator.
 pub struct Lane {
@@ -114,8 +117,10 @@ impl Totals {
 pub struct Inner {
     heap: Heap,
     fronts: Vec<&'static Front>,
-    /// Its fronts are shut for good.
+    /// Its fronts are shut until it is opened.
     closed: bool,
+    /// How often it was opened.
+    opened: u64,
     /// Blocks that the heap gave.
     taken: u64,
     totals: &'static Totals,
@@ -126,7 +131,8 @@ impl Lane {
         let totals = owner.totals;
         let unused = UNUSED.write().lanes.pop();
         let lane: &'static Lane = unused.unwrap_or_else(|| {
-            let inner = Inner { heap: Heap::new(), fronts: Vec::new(), closed: false, taken: 0, totals };
+            let inner =
+                Inner { heap: Heap::new(), fronts: Vec::new(), closed: false, opened: 0, taken: 0, totals };
             let of = Of {
                 device: AtomicU16::new(0),
                 has_stream: AtomicBool::new(false),
@@ -139,14 +145,19 @@ impl Lane {
         let mut inner = lane.lock();
         lane.of.set(owner);
         inner.heap.lane = Some(lane);
-        (inner.closed, inner.taken, inner.totals) = (false, 0, totals);
+        (inner.taken, inner.totals) = (0, totals);
+        inner.open();
         drop(inner);
         lane
     }
 
     /// It is nobody's any more: its fronts are shut for good, and it has no memory.
     pub fn give_up(&'static self) {
-        self.lock().let_go();
+        let mut inner = self.lock();
+        inner.let_go();
+        // Who found it before sees under the lock that it is another's.
+        self.of.allocator.store(NOBODY, Ordering::Release);
+        drop(inner);
         UNUSED.write().lanes.push(self);
     }
 
@@ -199,17 +210,17 @@ impl Inner {
     }
 
     /// As `take`, handed out to a caller on the usual way. `None` too when nothing goes that way any more.
-    pub fn take_out(&mut self, size: u64, tag: u32) -> Option<(&'static Block, Life)> {
+    pub fn take_out(&mut self, size: u64, tag: u32) -> Option<Taken> {
         if self.closed {
             return None;
         }
         let block = self.take(size)?;
-        Some((block, block.hand_out(size, tag)))
+        Some(block.hand_out(size, tag))
     }
 
     /// As `take_out`, for the thread of a front that remembers it as one of this lane: by now the lane may serve another allocator. What the
     /// heap lacks may be cut from a block that the thread has at hand.
-    pub fn take_out_for(&mut self, front: &Front, size: u64, tag: u32) -> Option<(&'static Block, Life)> {
+    pub fn take_out_for(&mut self, front: &Front, size: u64, tag: u32) -> Option<Taken> {
         if front.is_free() {
             return None;
         }
@@ -219,7 +230,7 @@ impl Inner {
     /// The heap has nothing that serves: all is at hand, or in use. To join all that is at hand would have the next requests cut it again,
     /// so a larger block is looked for there.
     #[cold]
-    fn take_out_larger(&mut self, front: &Front, size: u64, tag: u32) -> Option<(&'static Block, Life)> {
+    fn take_out_larger(&mut self, front: &Front, size: u64, tag: u32) -> Option<Taken> {
         if self.closed {
             return None;
         }
@@ -247,8 +258,13 @@ impl Inner {
     /// Takes back what `take` gave. True when more is free in whole chunks now than is to be kept.
     pub fn put(&mut self, block: &'static Block) -> bool {
         let is_whole = self.change(|heap| heap.put(block).is_some());
+        is_whole && self.has_enough()
+    }
+
+    /// Whether more is free in whole chunks than is to be kept.
+    pub fn has_enough(&self) -> bool {
         let keep = self.totals.keep.load(Ordering::Relaxed);
-        is_whole && keep != 0 && self.totals.whole.load(Ordering::Relaxed) > keep
+        keep != 0 && self.totals.whole.load(Ordering::Relaxed) > keep
     }
 
     /// As `Heap::add`.
@@ -300,16 +316,22 @@ impl Inner {
         some
     }
 
-    /// As `gather`, and no thread has anything at hand from now on.
+    /// As `gather`, and no thread has anything at hand until it is opened.
     pub fn close(&mut self) {
         self.closed = true;
         self.shut(None);
         self.empty(&Front::ALL);
     }
 
+    /// How often it was opened: the same again means that it was closed all the time.
+    pub fn opened(&self) -> u64 {
+        self.opened
+    }
+
     /// Threads have some at hand again.
     pub fn open(&mut self) {
         self.closed = false;
+        self.opened += 1;
         self.fronts.iter().for_each(|front| front.open());
     }
 

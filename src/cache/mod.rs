@@ -21,7 +21,7 @@ mod sizes;
 #[cfg(test)]
 mod tests;
 
-pub use block::{Block, Life, State};
+pub use block::{Block, Life, State, Taken};
 pub use front::{Front, Given, MOST_AT_HAND};
 pub use heap::{Chunk, Refused, chunk_for};
 pub use lane::{Inner, Lane, Owner, Totals};

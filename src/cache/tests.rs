@@ -168,14 +168,14 @@ fn a_front_gives_a_block_once() {
     let front = lane.front(None).expect("the lane is open");
     assert!(front.take(1000, 0).is_none(), "nothing is at hand yet");
     let block = lane.lock().take(1000).expect("the heap has one");
-    let life = block.hand_out(1000, 5);
+    let life = block.hand_out(1000, 5).life;
     assert_eq!(block.out(life), Some((block.base(), 1000, 5)));
     let mut told = 0;
     assert_eq!(front.give(block, life, |asked| told = asked), Given::Done);
     assert_eq!(told, 1000);
     assert_eq!(front.give(block, life, |_| panic!("it was given")), Given::NotOut);
     assert_eq!(block.out(life), None);
-    let (again, next) = front.take(900, 0).expect("it is at hand");
+    let Taken { block: again, life: next, .. } = front.take(900, 0).expect("it is at hand");
     assert!(std::ptr::eq(again, block));
     assert_eq!(front.give(block, life, |_| panic!("it was given")), Given::NotOut, "its former life is over");
     assert_eq!(front.give(block, next, |_| ()), Given::Done);
@@ -192,7 +192,7 @@ fn a_front_gives_a_block_once() {
 
 /// A block of `size` bytes that the lane's heap has, given to the front.
 fn put_at_hand(lane: &'static Lane, front: &Front, size: u64) -> &'static Block {
-    let (block, life) = lane.lock().take_out(size, 0).expect("the heap has one");
+    let Taken { block, life, .. } = lane.lock().take_out(size, 0).expect("the heap has one");
     assert_eq!(front.give(block, life, |_| ()), Given::Done);
     block
 }
@@ -204,7 +204,8 @@ fn what_the_heap_lacks_is_cut_from_what_is_at_hand() {
     let front = lane.front(None).expect("the lane is open");
     let all: Vec<_> = [1 << 20, 512 << 10, 512 << 10].map(|size| put_at_hand(lane, front, size)).into();
     assert!(lane.lock().take_out(1000, 0).is_none(), "the heap has nothing");
-    let (cut, life) = lane.lock().take_out_for(front, 300 << 10, 9).expect("the thread has larger ones");
+    let Taken { block: cut, life, .. } =
+        lane.lock().take_out_for(front, 300 << 10, 9).expect("the thread has larger ones");
     assert!(all[1..].iter().any(|of| of.base() <= cut.base() && cut.base() < of.base() + (512 << 10)));
     assert_eq!(cut.size(), 304 << 10);
     // The other of that size and the larger one stay where they are.
@@ -239,7 +240,7 @@ fn small_blocks_have_room_of_their_own_at_hand() {
     lane.lock().add(chunk(256 << 20, false)).expect("a chunk is taken in");
     let front = lane.front(None).expect("the lane is open");
     put_at_hand(lane, front, 65 << 20);
-    let (large, life) = lane.lock().take_out(3 << 20, 0).expect("the heap has one");
+    let Taken { block: large, life, .. } = lane.lock().take_out(3 << 20, 0).expect("the heap has one");
     assert_eq!(front.give(large, life, |_| ()), Given::NoRoom);
     put_at_hand(lane, front, 1000);
     assert!(front.take(1000, 0).is_some());
@@ -266,7 +267,7 @@ fn what_is_gathered_is_nobodys_meanwhile() {
                     let block = block.or_else(|| lane.lock().take_out(size, thread as u32));
                     mine.extend(block);
                     if mine.len() > 20 || round % 3 == 0 && !mine.is_empty() {
-                        let (block, life): (&Block, Life) =
+                        let Taken { block, life, .. } =
                             mine.swap_remove(random.below(mine.len() as u64) as usize);
                         let (_, _, tag) = block.out(life).expect("nobody else gives it back");
                         assert_eq!(u64::from(tag), thread, "a block has two owners");
@@ -275,7 +276,7 @@ fn what_is_gathered_is_nobodys_meanwhile() {
                         }
                     }
                 }
-                for (block, life) in mine {
+                for Taken { block, life, .. } in mine {
                     assert!(lane.lock().put_out(block, life, |_| ()).is_some());
                 }
             });

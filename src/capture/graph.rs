@@ -13,12 +13,12 @@ use crate::device::Device;
 use crate::driver::{CaptureMode, Dependency, Driver, Failure, RawGraph, RawGraphExec, RawStream};
 use crate::fork::Lock;
 use crate::handle::{Entered, Object, Tag};
+use crate::lock::Mutex;
 use crate::log::{self, log};
 use crate::peer::Snapshot;
 use crate::runtime;
 use crate::stream::{self, Stream};
 use memory::Memory;
-use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 enum Phase {

@@ -7,11 +7,11 @@ use crate::driver::{CaptureInfo, CaptureMode, Driver, Failure};
 use crate::error::{Result, fail};
 use crate::fork::Lock;
 use crate::handle::{Entered, Handle};
+use crate::lock::{Mutex, MutexGuard};
 use crate::log;
 use crate::peer::{self, Snapshot};
 use crate::runtime;
 use crate::stream::{self, Stream};
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A capture that is known and has not ended.

@@ -7,9 +7,9 @@ use super::{GRAPHS, Graph, known};
 use crate::driver::{CaptureMode, RawStream};
 use crate::error::{Error, error};
 use crate::handle::{Entered, Handle};
+use crate::lock::Mutex;
 use crate::log;
 use crate::stream::{self, Stream};
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 
 /// A capture that began on a stream, or went on there after a pause.

@@ -2,7 +2,7 @@
 
 use super::plan::{Index, Plan, Step};
 use crate::driver::{ContextGuard, Driver, RawContext, RawStream};
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 use std::ffi::{CStr, CString, c_char};
 use std::ops::Range;
 use std::path::PathBuf;

@@ -6,10 +6,10 @@ use crate::device::{Device, PerDevice};
 use crate::driver::{Driver, RawEvent, RawStream};
 use crate::error::{Result, Status};
 use crate::handle::{Entered, Handle};
+use crate::lock::Mutex;
 use crate::log;
 use crate::runtime;
 use crate::stream::{self, Stream};
-use parking_lot::Mutex;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

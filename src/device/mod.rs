@@ -19,9 +19,9 @@ pub use crate::driver::RawContext;
 use crate::driver::{ContextGuard, DeviceFacts, Driver, Failure, RelaxedCapture};
 use crate::error::{Error, Result, error, fail};
 use crate::handle::{Handle, Tag, encode};
+use crate::lock::Mutex;
 use crate::log::log;
 use crate::runtime;
-use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 /// One device. Never freed: records and calls refer to it for as long as the process lives. What every call looks at is

@@ -1,8 +1,8 @@
 //! Captures, and the graphs that come of them.
 
 use super::{CaptureStatus, Driver, Failure, RawStream};
+use crate::lock::Mutex;
 use cudarc::driver::sys::{self, CUgraphEdgeData, CUgraphMem_attribute as MemoryAttribute};
-use parking_lot::Mutex;
 use std::ffi::c_void;
 
 native_handle!(

@@ -5,8 +5,8 @@
 //! chunks are cut into blocks and joined again, small blocks and large ones in chunks of their own.
 //!
 //! What belongs to one stream goes to another one only when the work of the first is done. Each thread has some blocks at hand (up to
-//! 64 MiB and one block a stream), which it takes and gives without a lock; other threads of the stream get them when there is nothing
-//! else. The memory of a stream that was released serves the next stream when its work is done.
+//! 64 MiB and one block a stream, of small blocks, and as much of large ones), which it takes and gives without a lock; other threads
+//! of the stream get them when there is nothing else. The memory of a stream that was released serves the next stream when its work is done.
 //!
 //! A block is as large as what was asked for, up to the next of 16 steps between two powers of two: 3 percent more on average. The
 //! ledger, statistics and access checks know blocks by what was asked for. Memory that is kept counts as reserved, not as live.
@@ -46,8 +46,8 @@ pub struct warp_caching_options {
     /// As many bytes as it may have from below, of all devices together; 0 for any number. What would exceed it is
     /// WARP_ERROR_OUT_OF_MEMORY.
     pub limit: u64,
-    /// As many unused bytes as it keeps in chunks that nobody uses, and as each thread has at hand; more goes back when a chunk comes
-    /// free. 0 for any number.
+    /// As many unused bytes as it keeps in chunks that nobody uses, and as each thread has at hand in small blocks, and in large ones,
+    /// with one block more; more goes back when a chunk comes free. 0 for any number.
     pub keep: u64,
     /// A name for messages and lists; copied. NULL for none.
     pub name: *const c_char,

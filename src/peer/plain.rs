@@ -4,7 +4,7 @@
 use crate::device::{self, Device, PerDevice};
 use crate::driver::{Driver, Failure, RawContext};
 use crate::error::Result;
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 
 /// The context of a device, if somebody holds it: ours, or one that other code made, which is held as well for a while.
 pub struct Existing<'d> {

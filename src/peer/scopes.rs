@@ -8,8 +8,8 @@ use super::{capability, verify};
 use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::{Result, fail};
+use crate::lock::Mutex;
 use crate::{log, runtime};
-use parking_lot::Mutex;
 
 /// A permission that scopes keep as they want it.
 struct Held {

@@ -9,9 +9,9 @@ use super::{capability, scopes};
 use crate::device::Device;
 use crate::driver::{Driver, Failure, RawStream};
 use crate::error::{Error, Result, fail};
+use crate::lock::Mutex;
 use crate::log::{self, log};
 use crate::runtime;
-use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
 /// Bytes that are written; a test takes them once of the target and twice of the peer.

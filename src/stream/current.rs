@@ -5,7 +5,7 @@ use super::{OnDemand, Options, STREAMS, Stream, create};
 use crate::device::{self, Device, PerDevice};
 use crate::error::{Result, fail};
 use crate::handle::{Entered, Handle};
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 use std::cell::RefCell;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;

@@ -3,7 +3,7 @@
 use crate::device::{Device, PerDevice};
 use crate::driver::{Driver, RawEvent};
 use crate::error::Result;
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 
 static SPARE: PerDevice<Mutex<Vec<RawEvent>>> = PerDevice::new();
 

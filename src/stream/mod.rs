@@ -19,11 +19,11 @@ use crate::driver::{CaptureStatus, Driver, Failure, RawEvent};
 pub use crate::driver::RawStream;
 use crate::error::{Result, fail};
 use crate::handle::{Entered, Handle, Object, Registry, Tag};
+use crate::lock::{Mutex, RwLock};
 use crate::log;
 use crate::moment;
 use crate::runtime;
 use crate::thread;
-use parking_lot::{Mutex, RwLock};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

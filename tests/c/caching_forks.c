@@ -138,4 +138,59 @@ PROCESS_TEST(a_child_of_a_busy_parent_caches_anew)
     CHECK_EQ_U64(live_of(host_cache) + live_of(gpu_cache), 0);
 }
 
+static warp_allocator *childs_cache;
+
+static void *cache_in_a_child(void *argument)
+{
+    uint64_t random = (uintptr_t)argument;
+    int i;
+    for (i = 0; i < 200; ++i) {
+        uint64_t unused;
+        CHECK_STATUS(warp_free(block_by(cpu(), childs_cache, next_random(&random) % 100000 + 1, NULL)), WARP_SUCCESS);
+        CHECK_STATUS(warp_allocator_trim(childs_cache, cpu(), &unused), WARP_SUCCESS);
+    }
+    return NULL;
+}
+
+static void cache_on_threads_of_the_child(void *argument)
+{
+    pthread_t threads[12];
+    int i;
+    (void)argument;
+    CHECK_STATUS(warp_allocator_create_caching(builtin(WARP_MEMORY_HOST), NULL, &childs_cache), WARP_SUCCESS);
+    for (i = 0; i < 12; ++i)
+        REQUIRE(pthread_create(&threads[i], NULL, cache_in_a_child, (void *)(uintptr_t)(i + 1)) == 0);
+    for (i = 0; i < 12; ++i)
+        pthread_join(threads[i], NULL);
+    CHECK_STATUS(warp_allocator_release(childs_cache), WARP_SUCCESS);
+}
+
+static void *crowd(void *argument)
+{
+    uint64_t random = (uintptr_t)argument;
+    while (!__atomic_load_n(&stop, __ATOMIC_ACQUIRE)) {
+        uint64_t unused;
+        CHECK_STATUS(warp_free(block_by(cpu(), host_cache, next_random(&random) % 100000 + 1, NULL)), WARP_SUCCESS);
+        CHECK_STATUS(warp_allocator_trim(host_cache, cpu(), &unused), WARP_SUCCESS);
+    }
+    return NULL;
+}
+
+/* The parent's threads wait for each other at locks when the child is made, and there nobody wakes them. */
+PROCESS_TEST(threads_of_a_child_wait_for_each_other_only)
+{
+    pthread_t threads[8];
+    int i, times = check_under("valgrind") ? 3 : 100;
+    setenv("WARPSIM_LOG", "0", 1);
+    start_on("h200x2");
+    CHECK_STATUS(warp_allocator_create_caching(builtin(WARP_MEMORY_HOST), NULL, &host_cache), WARP_SUCCESS);
+    for (i = 0; i < 8; ++i)
+        REQUIRE(pthread_create(&threads[i], NULL, crowd, (void *)(uintptr_t)(i + 1)) == 0);
+    for (i = 0; i < times && check_failure_count() == 0; ++i)
+        in_child(cache_on_threads_of_the_child, NULL, 20);
+    __atomic_store_n(&stop, 1, __ATOMIC_RELEASE);
+    for (i = 0; i < 8; ++i)
+        pthread_join(threads[i], NULL);
+}
+
 CHECK_MAIN()

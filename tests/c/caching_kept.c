@@ -145,6 +145,39 @@ PROCESS_TEST(more_than_is_to_be_kept_goes_back)
     CHECK_NOTHING_LEFT();
 }
 
+static void *leave_some_at_hand(void *argument)
+{
+    warp_allocator *cache = (warp_allocator *)argument;
+    void *blocks[8];
+    int i;
+    for (i = 0; i < 8; ++i)
+        blocks[i] = block_by(gpu(0), cache, MIB + MIB / 2, NULL);
+    for (i = 0; i < 8; ++i)
+        freed(blocks[i]);
+    return NULL;
+}
+
+/* What threads have at hand is not counted before it is joined, by who needs a larger block. */
+PROCESS_TEST(no_more_is_kept_either_when_chunks_come_free_at_threads_hands)
+{
+    pthread_t thread;
+    warp_allocator *cache;
+    void *ptr;
+    int i;
+    start_on("h200x2");
+    cache = cache_over(builtin(WARP_MEMORY_CUDA_DEVICE), 0, 4 * MIB);
+    for (i = 0; i < 3; ++i) {
+        REQUIRE(pthread_create(&thread, NULL, leave_some_at_hand, cache) == 0);
+        pthread_join(thread, NULL);
+    }
+    leave_some_at_hand(cache);
+    ptr = block_by(gpu(0), cache, 3 * MIB, NULL);
+    CHECK_EQ_U64(measured(cache).at_hand_bytes, 0);
+    CHECK_EQ_U64(measured(cache).free_bytes, 4 * MIB + MIB);
+    freed(ptr);
+    release(cache);
+}
+
 PROCESS_TEST(what_is_kept_is_given_back_when_memory_runs_out)
 {
     warp_allocator *cache;

@@ -585,4 +585,54 @@ PROCESS_TEST(a_thread_with_a_small_stack_is_served)
     CHECK(pthread_attr_destroy(&attributes) == 0);
 }
 
+static warp_allocator *cache_of_lost;
+static warp_device *present;
+static int is_over;
+
+static void *use_what_is_lost(void *argument)
+{
+    uint64_t random = (uintptr_t)argument;
+    while (!__atomic_load_n(&is_over, __ATOMIC_ACQUIRE)) {
+        void *ptr = NULL;
+        if (try_by(__atomic_load_n(&present, __ATOMIC_ACQUIRE), cache_of_lost, log_uniform(&random, 4, 22), NULL, &ptr) == WARP_SUCCESS)
+            (void)warp_free(ptr);
+    }
+    return NULL;
+}
+
+/* One device after the other, while several threads forget what was lost and others have blocks of it: no header is in two places,
+ * nothing counts less than nothing, and what there is in the end goes back. */
+PROCESS_TEST(devices_are_lost_while_threads_allocate_and_free)
+{
+    pthread_t threads[6];
+    int i;
+    setenv("WARPSIM_LOG", "0", 1);
+    start_on("h200x2");
+    SIMULATOR(warpsim_dead_stream_crashes)(0);
+    cache_of_lost = cache_over(builtin(WARP_MEMORY_CUDA_DEVICE), 0, 0);
+    present = gpu(1);
+    for (i = 0; i < 6; ++i)
+        REQUIRE(pthread_create(&threads[i], NULL, use_what_is_lost, (void *)(uintptr_t)(i + 1)) == 0);
+    for (i = 0; i < 300 && check_failure_count() == 0; ++i) {
+        struct timespec pause = {0, 5000000};
+        warp_statistics figures = {.struct_size = sizeof figures};
+        nanosleep(&pause, NULL);
+        CHECK_EQ_U64(SIMULATOR(warpsim_reset_device)(1), 0);
+        (void)warp_device_synchronize(present);
+        __atomic_store_n(&present, gpu(1), __ATOMIC_RELEASE);
+        /* It may be that a thread has found the next one lost by now. */
+        if (warp_statistics_get(present, WARP_MEMORY_CUDA_DEVICE, &figures) != WARP_SUCCESS)
+            memset(&figures, 0, sizeof figures);
+        CHECK(figures.live_bytes < GIB && figures.peak_bytes < GIB);
+    }
+    __atomic_store_n(&is_over, 1, __ATOMIC_RELEASE);
+    for (i = 0; i < 6; ++i)
+        pthread_join(threads[i], NULL);
+    present = gpu(1);
+    (void)trimmed(cache_of_lost, present);
+    CHECK_EQ_U64(figures_of(cache_of_lost, present).reserved_bytes, 0);
+    CHECK_EQ_U64(statistics_of(present, WARP_MEMORY_CUDA_DEVICE).live_bytes, 0);
+    release(cache_of_lost);
+}
+
 CHECK_MAIN()

@@ -7,7 +7,7 @@ use super::known::{self, Cached};
 use crate::alloc::free::{self, FreeOptions};
 use crate::alloc::statistics;
 use crate::allocator::{self, Allocator, Request};
-use crate::cache::{self, Block, Front, Given, Inner, Lane, Life, MOST_AT_HAND, Map, State};
+use crate::cache::{self, Block, Front, Given, Inner, Lane, Life, MOST_AT_HAND, Map, State, Taken};
 use crate::capture;
 use crate::device::{self, Device};
 use crate::error::{Result, error};
@@ -44,11 +44,10 @@ struct Served {
     ask: bool,
 }
 
-/// A block that this thread was given just now, in which life, and the thread's front of its lane.
+/// A block that this thread was given just now, and the thread's front of its lane.
 #[derive(Clone, Copy)]
 struct Handed {
-    block: &'static Block,
-    life: Life,
+    taken: Taken,
     front: &'static Front,
 }
 
@@ -224,23 +223,22 @@ pub fn allocate_again(asked: Asked, size: u64) -> Option<u64> {
     {
         return None;
     }
-    let (block, _) = match front.take(size, 0) {
+    let Taken { block, base, kind, .. } = match front.take(size, 0) {
         Some(taken) => taken,
         None => cut_again(hands, front, size)?,
     };
-    let base = block.base();
     hands.block(base).set(Some(block));
     hands.used.set(Some(front));
-    statistics::count_cached_alloc(me, served.device, block.kind(), size);
+    statistics::count_cached_alloc(me, served.device, kind, size);
     Some(base)
 }
 
 /// A block from the heap, where that has one.
 #[inline(never)]
-fn cut_again(hands: &Hands, front: &'static Front, size: u64) -> Option<(&'static Block, Life)> {
-    let (block, life) = front.lane()?.lock().take_out_for(front, size, 0)?;
-    hands.note(block);
-    Some((block, life))
+fn cut_again(hands: &Hands, front: &'static Front, size: u64) -> Option<Taken> {
+    let taken = front.lane()?.lock().take_out_for(front, size, 0)?;
+    hands.note(taken.block);
+    Some(taken)
 }
 
 #[inline(always)]
@@ -273,8 +271,8 @@ fn remember(asked: Asked, moment: Moment, address: u64) {
     let me = thread::mine();
     let Some(hands) = Hands::of(me) else { return };
     // Else another allocator may have served it, at an address that a cache had before.
-    let Some(Handed { block, life, front }) = hands.last.take() else { return };
-    if block.base() != address || block.life() != life {
+    let Some(Handed { taken, front }) = hands.last.take() else { return };
+    if taken.base != address || taken.block.life() != taken.life {
         return;
     }
     let Some(lane) = front.lane() else { return };
@@ -347,7 +345,7 @@ pub fn allocate(caching: &Caching, from: &Entered<Allocator>, request: &Request<
         Err(error) => return Some(Err(error)),
     };
     let front = hands.front(lane)?;
-    let (block, life) = match front.take(request.size, request.tag) {
+    let taken = match front.take(request.size, request.tag) {
         Some(taken) => taken,
         None => {
             let take = |inner: &mut Inner| inner.take_out(request.size, request.tag);
@@ -357,10 +355,10 @@ pub fn allocate(caching: &Caching, from: &Entered<Allocator>, request: &Request<
             }
         }
     };
-    statistics::count_cached_alloc(me, request.device, block.kind(), request.size);
-    hands.note(block);
-    hands.last.set(Some(Handed { block, life, front }));
-    Some(Ok(block.base()))
+    statistics::count_cached_alloc(me, request.device, taken.kind, request.size);
+    hands.note(taken.block);
+    hands.last.set(Some(Handed { taken, front }));
+    Some(Ok(taken.base))
 }
 
 /// Frees a block on this way that was found by its record, on any thread. `None` where it has to go that of any block.

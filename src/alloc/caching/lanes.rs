@@ -187,7 +187,7 @@ impl Caching {
             // Under the lock from the look to the taking: what comes free meanwhile may still be worked on.
             let chunk = log::after(|| {
                 let mut inner = other.lock();
-                if inner.heap().free + inner.at_hand() < size {
+                if !self.owns(other) || inner.heap().free + inner.at_hand() < size {
                     return None;
                 }
                 if !inner.heap().has_whole(size, small) && inner.at_hand() != 0 {
@@ -197,10 +197,21 @@ impl Caching {
                     .then(|| inner.remove_one(size, small))?
             });
             if let Some(chunk) = chunk {
-                return lane.lock().add(Chunk { moved: true, ..chunk }).is_ok();
+                let chunk = Chunk { moved: true, ..chunk };
+                let is_taken = self.put_into(lane, chunk);
+                if !is_taken {
+                    self.give_back(other, chunk, None);
+                }
+                return is_taken;
             }
         }
         false
+    }
+
+    /// Has a lane have a chunk. False without host memory for it, or when the lane is, or is about to be, another allocator's.
+    fn put_into(&self, lane: &'static Lane, chunk: Chunk) -> bool {
+        let mut inner = lane.lock();
+        self.owns(lane) && !is_lost(lane) && inner.add(chunk).is_ok()
     }
 
     /// Gives chunks that nobody uses back to where they came from, of a device or of all, until they have `bytes` together; how many
@@ -238,6 +249,9 @@ impl Caching {
         // Under the lock from the look at the work to the taking, as in `borrow`.
         let (chunks, stream) = log::after(|| {
             let mut inner = lane.lock();
+            if !self.owns(lane) {
+                return (Vec::new(), None);
+            }
             inner.gather(None);
             if inner.heap().whole == 0 {
                 return (Vec::new(), None);
@@ -259,7 +273,7 @@ impl Caching {
 
     /// Gives one chunk back; in the order of a stream, or idle without one.
     fn give_back(&self, lane: &'static Lane, chunk: Chunk, stream: Option<&Entered<Stream>>) -> u64 {
-        let Some(device) = device::at(lane.of().device()) else { return 0 };
+        let Some(device) = device::at(chunk.like.device()) else { return 0 };
         let lost = if is_dead(&chunk) { flags::DEVICE_LOST } else { 0 };
         let idle = if stream.is_none() { flags::IDLE } else { 0 };
         let request = Request {
@@ -272,7 +286,7 @@ impl Caching {
         };
         match self.upstream.deallocate(chunk.base, &request) {
             Err(error) if crate::allocator::may_be_repeated(&error) => {
-                if lane.lock().add(chunk).is_err() {
+                if !self.put_into(lane, chunk) {
                     log!(Error, "{} bytes of cached memory are lost: {error}", chunk.size);
                 }
                 return 0;
@@ -313,16 +327,28 @@ impl Caching {
 
     /// Has the ledger know the blocks that callers have of a lane of which a lost device's context took memory along, and hands out
     /// nothing of it on the usual way.
-    fn close_lost(&self, lane: &'static Lane) {
-        lane.lock().close();
+    /// How often it was opened before; `None` when nothing of it is lost any more, or it is another allocator's: then it is as it was.
+    fn close_lost(&self, lane: &'static Lane) -> Option<u64> {
+        let opened = {
+            let mut inner = lane.lock();
+            if !self.owns(lane) || !is_lost(lane) && !inner.heap().has(is_dead) {
+                return None;
+            }
+            inner.close();
+            inner.opened()
+        };
         if let Err(error) = self.tell_blocks_of(|of| std::ptr::eq(of, lane)) {
             log!(Error, "blocks of a lost device: {error}");
         }
+        Some(opened)
     }
 
     /// Has the ledger know all blocks that callers have of what lost devices' contexts took along.
     pub fn tell_of_lost(&self) {
-        self.lanes_of(None).into_iter().filter(|lane| has_dead(lane)).for_each(|lane| self.close_lost(lane));
+        self.lanes_of(None)
+            .into_iter()
+            .filter(|lane| has_dead(lane))
+            .for_each(|lane| _ = self.close_lost(lane));
     }
 
     /// Forgets what lost devices' contexts took along: the chunks go back, and blocks in them that callers have are the ledger's alone.
@@ -332,17 +358,21 @@ impl Caching {
         for lane in self.lanes_of(None).into_iter().filter(|lane| has_dead(lane)) {
             // Page-locked memory of several contexts: what is dead goes, and the rest serves on.
             super::EVER_LOST.store(true, Ordering::Release);
-            self.close_lost(lane);
-            let chunks = {
+            while let Some(opened) = self.close_lost(lane) {
                 let mut inner = lane.lock();
-                let removed = inner.remove_dead(is_dead, |told| _ = self.orphans.lock().insert(told));
-                // `closing` says so first and closes the lanes then.
-                if !self.closing.load(Ordering::SeqCst) {
+                // Where another thread was done with the same and has opened it, some may be at hand again.
+                if !self.owns(lane) || inner.opened() != opened {
+                    continue;
+                }
+                let chunks = inner.remove_dead(is_dead, |told| self.note_orphan(told));
+                // `closing` says so first and closes the lanes then, and that of a lost device is about to be given up.
+                if !self.closing.load(Ordering::SeqCst) && !is_lost(lane) {
                     inner.open();
                 }
-                removed
-            };
-            self.give_back_surely(lane, chunks, None, is_dead);
+                drop(inner);
+                self.give_back_surely(lane, chunks, None, is_dead);
+                break;
+            }
         }
         self.losses.store(losses, Ordering::Release);
     }
@@ -355,7 +385,7 @@ impl Caching {
         for lane in lost {
             super::EVER_LOST.store(true, Ordering::Release);
             self.close_lost(lane);
-            let chunks = lane.lock().remove_dead(|_| true, |told| _ = self.orphans.lock().insert(told));
+            let chunks = lane.lock().remove_dead(|_| true, |told| self.note_orphan(told));
             self.give_back_at_last(lane, chunks, None);
             give_up(lane);
         }

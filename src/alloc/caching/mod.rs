@@ -22,13 +22,13 @@ use crate::error::{Error, Result, Status, error, fail};
 use crate::fork::Lock;
 use crate::handle::{Entered, Handle};
 use crate::ledger::Record;
+use crate::lock::Mutex;
 use crate::log::log;
 use crate::runtime;
 use crate::stream::Stream;
 use lanes::Lanes;
-use parking_lot::Mutex;
 use std::any::Any;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -59,8 +59,9 @@ pub struct Caching {
     /// Bytes that it has from below, or is asking for.
     reserved: AtomicU64,
     peak_reserved: AtomicU64,
-    /// Blocks that callers have of memory that a lost device's context took along: the ledger knows them, the cache no more.
-    orphans: Mutex<HashSet<u64>>,
+    /// Blocks that callers have of memory that a lost device's context took along: the ledger knows them, the cache no more. How many at
+    /// an address, which the driver gives again.
+    orphans: Mutex<HashMap<u64, u32>>,
     /// As many devices were lost when it last looked what they took along.
     losses: AtomicU64,
     /// How often more memory was asked for.
@@ -105,7 +106,7 @@ impl Caching {
             totals: Totals::make(settings.keep),
             reserved: AtomicU64::new(0),
             peak_reserved: AtomicU64::new(0),
-            orphans: Mutex::new(HashSet::new()),
+            orphans: Mutex::new(HashMap::new()),
             losses: AtomicU64::new(device::losses()),
             grown: AtomicU64::new(0),
             failures: AtomicU64::new(0),
@@ -163,18 +164,24 @@ impl Caching {
         take: impl Fn(&mut Inner) -> Option<T>,
     ) -> Result<Option<T>> {
         for _ in 0..TRIES {
-            {
-                let mut inner = lane.lock();
-                self.require_same(lane, request)?;
-                if mine.is_some() && inner.is_closed() {
-                    return Ok(None);
-                }
-                // What threads have at hand may be enough when it is joined.
-                if let Some(block) = take(&mut inner)
-                    .or_else(|| inner.gather_for(mine, request.size).then(|| take(&mut inner))?)
-                {
-                    return Ok(Some(block));
-                }
+            let mut inner = lane.lock();
+            self.require_same(lane, request)?;
+            if mine.is_some() && inner.is_closed() {
+                return Ok(None);
+            }
+            let mut taken = take(&mut inner);
+            // What threads have at hand may be enough when it is joined.
+            let gathered = taken.is_none() && inner.gather_for(mine, request.size);
+            if gathered {
+                taken = take(&mut inner);
+            }
+            let has_enough = gathered && inner.has_enough();
+            drop(inner);
+            if has_enough {
+                self.keep_less(lane);
+            }
+            if taken.is_some() {
+                return Ok(taken);
             }
             if !self.borrow(lane, request) {
                 self.grow(lane, request).inspect_err(|_| {
@@ -193,10 +200,18 @@ impl Caching {
     fn require_same(&self, lane: &Lane, request: &Request<'_>) -> Result<()> {
         let stream = request.stream.filter(|_| request.device.is_cuda()).map(|stream| stream.index());
         let of = lane.of();
-        let is_same = of.allocator() + 1 == self.slot.load(Ordering::Acquire)
+        // What comes to the lane of a lost device now is not seen any more by who gives that up.
+        let is_same = !request.device.is_lost()
+            && self.owns(lane)
             && of.device() == request.device.index()
             && of.stream() == stream;
         if is_same { Ok(()) } else { Err(request.device.lost_error()) }
+    }
+
+    /// Whether a lane that was found before is still one of this allocator: a lost device's are given up at any moment, and may serve
+    /// another one. Under its lock.
+    fn owns(&self, lane: &Lane) -> bool {
+        lane.of().allocator() + 1 == self.slot.load(Ordering::Acquire)
     }
 
     /// Gets memory from below.
@@ -539,21 +554,28 @@ impl Source for Caching {
         let lane = self.lane(request)?;
         let take = |inner: &mut Inner| {
             let block = inner.take(request.size)?;
-            block.tell();
-            Some(block)
+            // With a lost device it may be another one at any moment.
+            let base = block.base();
+            block.hand_out_told();
+            Some(base)
         };
-        let block = self.cut(lane, None, request, take)?;
-        block.map(Block::base).ok_or_else(|| error!(Internal, "a cache has no memory, and asked for none"))
+        self.cut(lane, None, request, take)?
+            .ok_or_else(|| error!(Internal, "a cache has no memory, and asked for none"))
     }
 
     fn deallocate(&self, address: u64, request: &Request<'_>) -> Result<()> {
         if self.require_own_process().is_err() {
             return Ok(());
         }
-        if request.flags & flags::DEVICE_LOST != 0 && self.orphans.lock().remove(&address) {
+        let is_orphan = || request.flags & flags::DEVICE_LOST != 0 && self.forget_orphan(address);
+        if is_orphan() {
             return Ok(());
         }
         let Some((block, life, lane)) = self.told(address) else {
+            // It may have become one since it was looked for there.
+            if is_orphan() {
+                return Ok(());
+            }
             return self.deallocate_past(address, request);
         };
         let mut has_enough = false;
@@ -563,7 +585,7 @@ impl Source for Caching {
                 has_enough = inner.put(block);
             } else {
                 // Its chunk went with its device just now.
-                self.orphans.lock().remove(&address);
+                self.forget_orphan(address);
             }
         }
         if has_enough {
@@ -637,6 +659,22 @@ impl Source for Caching {
 }
 
 impl Caching {
+    /// Notes that a caller has a block at an address that is the cache's no more.
+    fn note_orphan(&self, address: u64) {
+        *self.orphans.lock().entry(address).or_default() += 1;
+    }
+
+    /// Forgets one of them; false where there is none.
+    fn forget_orphan(&self, address: u64) -> bool {
+        let mut orphans = self.orphans.lock();
+        let Some(count) = orphans.get_mut(&address) else { return false };
+        *count -= 1;
+        if *count == 0 {
+            orphans.remove(&address);
+        }
+        true
+    }
+
     /// The block of this cache that begins at an address and is a caller's like any other.
     fn told(&self, address: u64) -> Option<(&'static Block, Life, &'static Lane)> {
         let block = cache::find_of(self.slot.load(Ordering::Relaxed).checked_sub(1)?, address)?;

@@ -5,7 +5,7 @@
 
 use crate::device::{Device, PerDevice};
 use crate::driver::{Driver, Failure, RawContext, RawFunction};
-use parking_lot::Mutex;
+use crate::lock::Mutex;
 use std::ffi::CStr;
 use std::sync::OnceLock;
 
