@@ -1,5 +1,6 @@
 //! Locks that are nothing but a word: who waits sleeps in the kernel at its address, and no table says who does. A fork copies
-//! such a table with threads in it that the child does not have, and whoever waits there next goes astray in it.
+//! such a table with threads in it that the child does not have, and whoever waits there next goes astray in it. The standard
+//! library's locks are such words too, but know no reader inside a reader and no wait with an end.
 
 use lock_api::{GuardNoSend, RawMutex as _, RawRwLock as _};
 use std::sync::atomic::{AtomicU32, Ordering};

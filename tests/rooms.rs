@@ -20,7 +20,7 @@ const C_INSIDE: &[(&str, &str)] = &[
 ];
 
 /// What the driver room may know of the rest: the vocabulary of errors and settings.
-const BELOW_DRIVER: &[&str] = &["driver", "error", "config", "log"];
+const BELOW_DRIVER: &[&str] = &["driver", "error", "config", "lock", "log"];
 
 /// The concepts, each behind those that it may name beside what all stand on: no two can need each other.
 const CONCEPTS: &[(&str, &[&str])] = &[
@@ -52,8 +52,9 @@ const CONCEPTS: &[(&str, &[&str])] = &[
 ];
 
 /// What every concept stands on.
-const GROUND: &[&str] =
-    &["boundary", "config", "error", "fork", "handle", "log", "moment", "random", "runtime", "thread"];
+const GROUND: &[&str] = &[
+    "boundary", "config", "error", "fork", "handle", "lock", "log", "moment", "random", "runtime", "thread",
+];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -6,6 +6,7 @@
 
 use super::builtin::{self, Order};
 use super::free;
+use super::patience::Patience;
 use super::returned::request_of;
 use super::uses;
 use super::{
@@ -21,10 +22,6 @@ use crate::handle::{Entered, Handle};
 use crate::ledger::{InsertError, Ledger, Overlap, Record};
 use crate::log::log;
 use crate::stream::Stream;
-use std::time::Duration;
-
-/// How long blocks of an allocator whose streams still work are waited for when it is out of memory.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The slot of the allocator that made a block. Records count from 1.
 pub fn slot_of(record: &Record) -> Option<u32> {
@@ -181,7 +178,7 @@ fn serve_cached(
     match caching::allocate(order, from, stream) {
         Some(Err(error))
             if error.status == Status::OutOfMemory
-                && owed::drain(PATIENCE, |record| slot_of(record) == Some(from.index())) =>
+                && owed::drain(&mut Patience::new(), |record| slot_of(record) == Some(from.index())) =>
         {
             caching::allocate(order, from, stream)
         }
@@ -191,7 +188,7 @@ fn serve_cached(
 
 #[cold]
 fn serve_again(from: &Entered<Allocator>, request: &Request<'_>, first: Error) -> Result<u64> {
-    owed::drain(PATIENCE, |record| slot_of(record) == Some(from.index()));
+    owed::drain(&mut Patience::new(), |record| slot_of(record) == Some(from.index()));
     if let Err(error) = from.trim(request) {
         log!(Warning, "{} could not be trimmed: {error}", from.title());
     }

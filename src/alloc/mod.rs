@@ -8,6 +8,7 @@ mod direct;
 mod free;
 mod owed;
 mod parked;
+mod patience;
 mod reached;
 mod returned;
 mod shortage;

@@ -3,6 +3,7 @@
 //! wants, and must be able to know when one is called.
 
 use super::parked::{self, Parked};
+use super::patience::Patience;
 use super::uses::Uses;
 use super::{custom, parked::Settled, returned};
 use crate::allocator;
@@ -15,7 +16,6 @@ use crate::runtime;
 use crate::thread;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 /// The oldest first.
 static QUEUE: Lock<VecDeque<Parked>> = Lock::new(VecDeque::new());
@@ -127,22 +127,19 @@ fn may_come(wanted: &impl Fn(&Record) -> bool) -> bool {
 }
 
 /// Waits for blocks that are asked for, at most for a time. Whether there may have been some.
-pub fn drain(patience: Duration, wanted: impl Fn(&Record) -> bool) -> bool {
+pub fn drain(patience: &mut Patience, wanted: impl Fn(&Record) -> bool) -> bool {
     // Graphs that are over have some of it.
     parked::look_at_all();
     let were_some = may_come(&wanted);
-    let deadline = Instant::now() + patience;
-    let mut pause = Duration::from_micros(20);
     loop {
         deliver_all();
         if allocator::is_inside_a_callback()
             || runtime::is_forked()
             || !may_come(&wanted)
-            || Instant::now() >= deadline
+            || patience.is_over()
         {
             return were_some;
         }
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(2));
+        patience.pause();
     }
 }

@@ -4,6 +4,7 @@
 //! graphs are waited for in the same way.
 
 use super::builtin::{self, Native};
+use super::patience::Patience;
 use super::uses::{Use, Uses};
 use super::{Kind, LEDGER, OF_GRAPH, direct, owed};
 use crate::capture::{self, Keep};
@@ -19,7 +20,7 @@ use crate::thread;
 use std::collections::VecDeque;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// A stream whose work a free must come after. Has the use's hold on it.
 struct Wait {
@@ -611,16 +612,13 @@ pub fn some_in_hand() -> bool {
 }
 
 /// Waits for parked blocks of those that are asked for, at most for a time. True when something was given back.
-pub fn drain(patience: Duration, wanted: impl Fn(&Device, Kind) -> bool) -> bool {
+pub fn drain(patience: &mut Patience, wanted: impl Fn(&Device, Kind) -> bool) -> bool {
     let before = given_back();
-    let deadline = Instant::now() + patience;
-    let mut pause = Duration::from_micros(20);
     loop {
         look_at_all();
-        if (waiting(&wanted).0 == 0 && !some_in_hand()) || Instant::now() >= deadline {
+        if (waiting(&wanted).0 == 0 && !some_in_hand()) || patience.is_over() {
             return given_back() != before;
         }
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(2));
+        patience.pause();
     }
 }

@@ -189,7 +189,7 @@ fn tell_of_streams(
             Some(stream)
                 if !stream.is_untracked()
                     && !used.is_another_threads()
-                    && is_surely_not_captured(driver, &stream) =>
+                    && stream.is_surely_not_captured(driver) =>
             {
                 streams.push(stream);
             }
@@ -203,11 +203,6 @@ fn tell_of_streams(
             false
         })
     })
-}
-
-/// Whether a stream is there and not captured. The special ones mean another one in each context.
-fn is_surely_not_captured(driver: &'static Driver, stream: &Entered<Stream>) -> bool {
-    stream.enter_context(driver).is_ok_and(|_context| !stream.is_capturing(driver).unwrap_or(true))
 }
 
 fn release_on_host(

@@ -1,6 +1,7 @@
 //! When memory runs out: wait a bounded time for what is about to come free, give back what pools keep, try
 //! once more, and else say what was asked, what there is and who has it.
 
+use super::patience::Patience;
 use super::{Kind, caching, owed, parked};
 use crate::device::Device;
 use crate::driver::{Driver, Failure};
@@ -9,10 +10,6 @@ use crate::pool::{self, Pool};
 use crate::stream;
 use std::collections::HashMap;
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
-
-/// How long blocks whose streams still work are waited for.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What could not be served.
 pub struct Shortage<'p> {
@@ -59,12 +56,11 @@ fn retry_with<T>(
         return Err(device.error(driver, failure));
     }
     let _context = device.enter(driver)?;
-    let deadline = Instant::now() + PATIENCE;
-    let mut pause = Duration::from_micros(50);
+    let mut patience = Patience::new();
     let mut before = None;
     loop {
         // Asked first: what comes free after the answer is found by the next round.
-        let last = nothing_pending(driver, device) || Instant::now() >= deadline;
+        let last = nothing_pending(driver, device) || patience.is_over();
         owed::deliver_all();
         caching::give_back_unused(device);
         trim(driver, device);
@@ -77,8 +73,7 @@ fn retry_with<T>(
                 Err(_) => before = Some(now),
             }
         }
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(2));
+        patience.pause();
     }
 }
 
@@ -117,11 +112,12 @@ pub fn retry_pinned(
         give_back();
     }
     caching::give_back_unused(shortage.device);
-    parked::drain(PATIENCE, |_, kind| kind == Kind::Pinned);
+    let mut patience = Patience::new();
+    parked::drain(&mut patience, |_, kind| kind == Kind::Pinned);
     let mut asked = again();
     // What allocators are owed may be all that keeps chunks of caches from being free.
     if asked.as_ref().is_err_and(|f| f.is_out_of_memory())
-        && owed::drain(PATIENCE, |record| Kind::of_record(record) == Kind::Pinned)
+        && owed::drain(&mut patience, |record| Kind::of_record(record) == Kind::Pinned)
     {
         caching::give_back_unused(shortage.device);
         asked = again();

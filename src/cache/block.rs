@@ -270,6 +270,8 @@ impl Block {
     pub fn hand_out(&'static self, asked: u64, tag: u32) -> Taken {
         let life = Life(self.life.load(Ordering::Relaxed)).next(State::Out);
         let taken = Taken { block: self, life, base: self.base(), kind: self.kind() };
+        // Who reads what is written now does not see the life before, as `out` makes sure.
+        fence(Ordering::Release);
         self.asked.store(asked, Ordering::Relaxed);
         self.tag.store(tag, Ordering::Relaxed);
         self.life.store(life.0, Ordering::Release);
@@ -318,6 +320,8 @@ impl Block {
         self.lane.store(lane, Ordering::Relaxed);
         self.map.store(std::ptr::from_ref(map).cast_mut(), Ordering::Relaxed);
         self.sort.store(u16::from(kind) | if small { SMALL } else { 0 }, Ordering::Relaxed);
+        // As in `hand_out`.
+        fence(Ordering::Release);
         self.base.store(base, Ordering::Relaxed);
         self.before.set(None);
         self.behind.set(None);
@@ -330,6 +334,8 @@ impl Block {
         self.lane.store(other.lane.load(Ordering::Relaxed), Ordering::Relaxed);
         self.map.store(other.map.load(Ordering::Relaxed), Ordering::Relaxed);
         self.sort.store(other.sort.load(Ordering::Relaxed), Ordering::Relaxed);
+        // As in `hand_out`.
+        fence(Ordering::Release);
         self.base.store(base, Ordering::Relaxed);
         self.resize(size, sizes::class_below(size));
     }

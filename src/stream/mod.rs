@@ -229,6 +229,12 @@ impl Stream {
         })
     }
 
+    /// Whether it is there and not captured. The special ones mean another one in each context.
+    #[inline]
+    pub fn is_surely_not_captured(&self, driver: &'static Driver) -> bool {
+        self.enter_context(driver).is_ok_and(|_context| self.is_capturing(driver) == Ok(false))
+    }
+
     /// Whether putting anything on the stream would record it, or break what is being recorded.
     #[inline]
     pub fn is_capturing(&self, driver: &Driver) -> std::result::Result<bool, Failure> {

@@ -253,7 +253,7 @@ fn may_be_captured(served: &Served) -> bool {
 fn is_captured(stream: Handle) -> bool {
     let Ok(driver) = runtime::driver() else { return true };
     let Ok(stream) = stream::enter(stream) else { return true };
-    stream.enter_context(driver).is_err() || stream.is_capturing(driver).unwrap_or(true)
+    !stream.is_surely_not_captured(driver)
 }
 
 /// Serves a request, and remembers who did if that was a cache, for `allocate_again`.

@@ -62,7 +62,7 @@ fn look(address: u64) -> Option<Cached> {
 /// Where memory went with its context, other memory may be by now.
 #[cold]
 fn nobodys(chunk: &Record) -> Option<Cached> {
-    if super::is_dead(chunk) { None } else { Some(Cached::Nobodys) }
+    if super::lost::is_of_lost(chunk) { None } else { Some(Cached::Nobodys) }
 }
 
 /// The record of the caller's block that an address lies in.

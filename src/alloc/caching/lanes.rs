@@ -2,6 +2,7 @@
 //! of its stream, or when that has nothing left to do.
 
 use super::Caching;
+use super::lost::{is_dead, is_lost};
 use crate::alloc::NATURAL_ALIGNMENT;
 use crate::allocator::{Request, flags};
 use crate::cache::{Chunk, Lane, Owner};
@@ -21,6 +22,13 @@ const BYTES_AT_HAND: u64 = 64 << 20;
 /// The lanes of a cache by device and stream; without a stream for memory of the CPU.
 #[derive(Default)]
 pub struct Lanes(HashMap<(u16, Option<u32>), &'static Lane>);
+
+impl Lanes {
+    /// Takes out those that are like that.
+    pub fn take(&mut self, is_it: impl Fn(&Lane) -> bool) -> Vec<&'static Lane> {
+        self.0.extract_if(|_, lane| is_it(lane)).map(|(_, lane)| lane).collect()
+    }
+}
 
 /// How far a lane's stream is with the work that its memory was used for.
 enum Work {
@@ -299,12 +307,17 @@ impl Caching {
     }
 
     /// Gives all chunks back of a lane that is about to be nobody's. What cannot go back is asked for once more, and then lost.
-    fn give_back_at_last(&self, lane: &'static Lane, chunks: Vec<Chunk>, stream: Option<&Entered<Stream>>) {
+    pub fn give_back_at_last(
+        &self,
+        lane: &'static Lane,
+        chunks: Vec<Chunk>,
+        stream: Option<&Entered<Stream>>,
+    ) {
         self.give_back_surely(lane, chunks, stream, |_| true);
     }
 
     /// As `give_back_at_last`, of a lane from which just those are to go.
-    fn give_back_surely(
+    pub fn give_back_surely(
         &self,
         lane: &'static Lane,
         chunks: Vec<Chunk>,
@@ -322,72 +335,6 @@ impl Caching {
                 "{} bytes of cached memory are lost: their allocator does not take them back",
                 chunk.size
             );
-        }
-    }
-
-    /// Has the ledger know the blocks that callers have of a lane of which a lost device's context took memory along, and hands out
-    /// nothing of it on the usual way.
-    /// How often it was opened before; `None` when nothing of it is lost any more, or it is another allocator's: then it is as it was.
-    fn close_lost(&self, lane: &'static Lane) -> Option<u64> {
-        let opened = {
-            let mut inner = lane.lock();
-            if !self.owns(lane) || !is_lost(lane) && !inner.heap().has(is_dead) {
-                return None;
-            }
-            inner.close();
-            inner.opened()
-        };
-        if let Err(error) = self.tell_blocks_of(|of| std::ptr::eq(of, lane)) {
-            log!(Error, "blocks of a lost device: {error}");
-        }
-        Some(opened)
-    }
-
-    /// Has the ledger know all blocks that callers have of what lost devices' contexts took along.
-    pub fn tell_of_lost(&self) {
-        self.lanes_of(None)
-            .into_iter()
-            .filter(|lane| has_dead(lane))
-            .for_each(|lane| _ = self.close_lost(lane));
-    }
-
-    /// Forgets what lost devices' contexts took along: the chunks go back, and blocks in them that callers have are the ledger's alone.
-    pub fn forget_lost(&self) {
-        let losses = device::losses();
-        self.forget_lost_devices();
-        for lane in self.lanes_of(None).into_iter().filter(|lane| has_dead(lane)) {
-            // Page-locked memory of several contexts: what is dead goes, and the rest serves on.
-            super::EVER_LOST.store(true, Ordering::Release);
-            while let Some(opened) = self.close_lost(lane) {
-                let mut inner = lane.lock();
-                // Where another thread was done with the same and has opened it, some may be at hand again.
-                if !self.owns(lane) || inner.opened() != opened {
-                    continue;
-                }
-                let chunks = inner.remove_dead(is_dead, |told| self.note_orphan(told));
-                // `closing` says so first and closes the lanes then, and that of a lost device is about to be given up.
-                if !self.closing.load(Ordering::SeqCst) && !is_lost(lane) {
-                    inner.open();
-                }
-                drop(inner);
-                self.give_back_surely(lane, chunks, None, is_dead);
-                break;
-            }
-        }
-        self.losses.store(losses, Ordering::Release);
-    }
-
-    fn forget_lost_devices(&self) {
-        let lost: Vec<_> = {
-            let mut lanes = self.lanes.lock();
-            lanes.0.extract_if(|_, lane| is_lost(lane)).map(|(_, lane)| lane).collect()
-        };
-        for lane in lost {
-            super::EVER_LOST.store(true, Ordering::Release);
-            self.close_lost(lane);
-            let chunks = lane.lock().remove_dead(|_| true, |told| self.note_orphan(told));
-            self.give_back_at_last(lane, chunks, None);
-            give_up(lane);
         }
     }
 
@@ -422,27 +369,11 @@ impl Caching {
 }
 
 fn is_surely_not_captured(stream: &Entered<Stream>) -> bool {
-    runtime::driver().is_ok_and(|driver| {
-        let context = stream.enter_context(driver);
-        context.is_ok_and(|_context| !stream.is_capturing(driver).unwrap_or(true))
-    })
-}
-
-fn is_lost(lane: &Lane) -> bool {
-    device::at(lane.of().device()).is_some_and(Device::is_lost)
-}
-
-/// Whether memory went with the context that it was made in.
-fn is_dead(chunk: &Chunk) -> bool {
-    super::is_dead(&chunk.like)
-}
-
-fn has_dead(lane: &Lane) -> bool {
-    is_lost(lane) || lane.lock().heap().has(is_dead)
+    runtime::driver().is_ok_and(|driver| stream.is_surely_not_captured(driver))
 }
 
 /// A lane that is in no list any more, and has no memory.
-fn give_up(lane: &'static Lane) {
+pub fn give_up(lane: &'static Lane) {
     if let Some(held) = lane.of().stream() {
         // SAFETY: the lane had the hold, and is no lane any more.
         unsafe { stream::release_hold(held) };

@@ -8,11 +8,14 @@
 mod at_hand;
 mod known;
 mod lanes;
+mod lost;
 
 pub use at_hand::{Asked, allocate_again, free_again, free_found, remembering};
 pub use known::{each, find, find_unknown, is_kept, tell, was_freed};
+pub use lost::make_way;
 
 use super::builtin::Order;
+use super::patience::Patience;
 use super::{Kind, LEDGER, NATURAL_ALIGNMENT};
 use super::{custom, direct};
 use crate::allocator::{self, Allocator, Request, Source, Stacked, Statistics, Traits, Upstream, flags};
@@ -21,7 +24,6 @@ use crate::device::{self, Device};
 use crate::error::{Error, Result, Status, error, fail};
 use crate::fork::Lock;
 use crate::handle::{Entered, Handle};
-use crate::ledger::Record;
 use crate::lock::Mutex;
 use crate::log::log;
 use crate::runtime;
@@ -31,13 +33,9 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 /// How often memory is got for a request that others are faster to take.
 const TRIES: u32 = 100;
-
-/// How long chunks that nobody uses, and whose streams still work, are waited for when there is no memory.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How a caching allocator is to be. Zero is the default everywhere.
 #[derive(Debug, Clone, Copy, Default)]
@@ -163,6 +161,8 @@ impl Caching {
         request: &Request<'_>,
         take: impl Fn(&mut Inner) -> Option<T>,
     ) -> Result<Option<T>> {
+        // One for all tries.
+        let mut patience = None;
         for _ in 0..TRIES {
             let mut inner = lane.lock();
             self.require_same(lane, request)?;
@@ -184,7 +184,7 @@ impl Caching {
                 return Ok(taken);
             }
             if !self.borrow(lane, request) {
-                self.grow(lane, request).inspect_err(|_| {
+                self.grow(lane, request, patience.get_or_insert_with(Patience::new)).inspect_err(|_| {
                     self.failures.fetch_add(1, Ordering::Relaxed);
                 })?;
             }
@@ -215,7 +215,7 @@ impl Caching {
     }
 
     /// Gets memory from below.
-    fn grow(&self, lane: &'static Lane, request: &Request<'_>) -> Result<()> {
+    fn grow(&self, lane: &'static Lane, request: &Request<'_>, patience: &mut Patience) -> Result<()> {
         self.grown.fetch_add(1, Ordering::Relaxed);
         let (size, small) = cache::chunk_for(request.size);
         let wanted = Request { size, alignment: NATURAL_ALIGNMENT, tag: 0, flags: 0, ..*request };
@@ -223,10 +223,11 @@ impl Caching {
             // Before it has more than ever: what is there in other sizes.
             self.give_back_whole(Some(request.device), size, true);
         }
-        let address = self.ask_patiently(&self.upstream, &wanted).map_err(|error| match error.status {
-            Status::OutOfMemory => self.short(request, error),
-            _ => error,
-        })?;
+        let address =
+            self.ask_patiently(&self.upstream, &wanted, patience).map_err(|error| match error.status {
+                Status::OutOfMemory => self.short(request, error),
+                _ => error,
+            })?;
         let give_back = |_: &Error| {
             self.reserved.fetch_sub(size, Ordering::Relaxed);
             allocator::tell_of_unusable(self.upstream.deallocate(address, &wanted));
@@ -240,14 +241,12 @@ impl Caching {
         let mut added = add().inspect_err(give_back)?;
         if added == Err(Refused::InUse) {
             // It may be what a lost device's context took along.
-            forget_lost();
+            lost::forget();
             added = add().inspect_err(give_back)?;
         }
         match added {
             Ok(()) => {
-                if EVER_LOST.load(Ordering::Acquire) {
-                    drop_dead(address, size);
-                }
+                lost::drop_records(address, size);
                 Ok(())
             }
             Err(Refused::NoMemory) => {
@@ -268,15 +267,18 @@ impl Caching {
     }
 
     /// As `ask`; when there is no memory, once more after what nobody uses went back, and whenever some of it is done with in a moment.
-    fn ask_patiently(&self, upstream: &Upstream, wanted: &Request<'_>) -> Result<u64> {
+    fn ask_patiently(
+        &self,
+        upstream: &Upstream,
+        wanted: &Request<'_>,
+        patience: &mut Patience,
+    ) -> Result<u64> {
         let mut refused = match self.ask(upstream, wanted) {
             Err(error) if error.status == Status::OutOfMemory => error,
             asked => return asked,
         };
         // The limit is one of all devices together.
         let device = if self.settings.limit == 0 { Some(wanted.device) } else { None };
-        let deadline = Instant::now() + PATIENCE;
-        let mut pause = Duration::from_micros(50);
         loop {
             if self.give_back_whole(device, u64::MAX, false) != 0 {
                 match self.ask(upstream, wanted) {
@@ -288,12 +290,11 @@ impl Caching {
             if wanted.flags & flags::IN_CAPTURE != 0
                 || allocator::is_inside_a_callback()
                 || !self.some_will_be_idle(device)
-                || Instant::now() >= deadline
+                || patience.is_over()
             {
                 return Err(refused);
             }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(2));
+            patience.pause();
         }
     }
 
@@ -380,71 +381,22 @@ fn keep_less(lane: &'static Lane) {
 /// Gives back what caches of built-in memory have unused on a device, before a built-in allocator is out of memory. Not to other code:
 /// who asks for built-in memory may hold a lock that a callback wants.
 pub fn give_back_unused(device: &'static Device) {
+    each_cache(|caching| {
+        if caching.upstream.builtin().is_some() {
+            caching.give_back_whole(Some(device), u64::MAX, false);
+        }
+    });
+}
+
+/// Visits the caches that this process made.
+fn each_cache(visit: impl Fn(&Caching)) {
     if ever_was() {
         allocator::each(|allocator| {
-            let caching = of(allocator).filter(|caching| caching.require_own_process().is_ok());
-            if let Some(caching) = caching.filter(|caching| caching.upstream.builtin().is_some()) {
-                caching.give_back_whole(Some(device), u64::MAX, false);
-            }
+            of(allocator)
+                .filter(|caching| caching.require_own_process().is_ok())
+                .into_iter()
+                .for_each(&visit);
         });
-    }
-}
-
-/// Has every cache forget what contexts of lost devices took along.
-fn forget_lost() {
-    allocator::each(|allocator| {
-        if let Some(caching) = of(allocator).filter(|caching| caching.require_own_process().is_ok()) {
-            caching.forget_lost();
-        }
-    });
-}
-
-/// Whether memory went with the context that it was made in.
-fn is_dead(record: &Record) -> bool {
-    super::owner_of(record).is_some_and(Device::is_lost)
-}
-
-/// As many devices were lost when the ledger was last told of what they took along.
-static TOLD_OF: AtomicU64 = AtomicU64::new(0);
-
-/// Before a block is entered that no cache has: it may lie where one lay that a lost device's context took along, and the ledger alone
-/// can say which of them there is.
-#[inline]
-pub fn make_way() {
-    if ever_was() && TOLD_OF.load(Ordering::Acquire) != device::losses() {
-        tell_of_lost();
-    }
-}
-
-#[cold]
-fn tell_of_lost() {
-    let losses = device::losses();
-    allocator::each(|allocator| {
-        if let Some(caching) = of(allocator).filter(|caching| caching.require_own_process().is_ok()) {
-            caching.tell_of_lost();
-        }
-    });
-    TOLD_OF.store(losses, Ordering::Release);
-}
-
-/// Whether a cache ever had memory on a device that was lost.
-static EVER_LOST: AtomicBool = AtomicBool::new(false);
-
-/// Blocks of lost devices lie where a new chunk is: their records are dropped. Also those of pools, which live on as pools do, but
-/// whose chunk the cache has given back.
-#[cold]
-fn drop_dead(base: u64, size: u64) {
-    let mut dead = Vec::new();
-    LEDGER.for_each(|record| {
-        if record.base() < base + size
-            && base < record.base() + record.size()
-            && super::owner_of(&record).is_some_and(Device::is_lost)
-        {
-            dead.push(record);
-        }
-    });
-    for record in dead {
-        super::drop_stale(&LEDGER, &record, &record.moved(base, size));
     }
 }
 
@@ -549,7 +501,7 @@ impl Source for Caching {
     fn allocate(&self, request: &Request<'_>) -> Result<u64> {
         self.require_serving()?;
         if !self.caches(request) {
-            return self.ask_patiently(self.past(request), request);
+            return self.ask_patiently(self.past(request), request, &mut Patience::new());
         }
         let lane = self.lane(request)?;
         let take = |inner: &mut Inner| {
@@ -659,22 +611,6 @@ impl Source for Caching {
 }
 
 impl Caching {
-    /// Notes that a caller has a block at an address that is the cache's no more.
-    fn note_orphan(&self, address: u64) {
-        *self.orphans.lock().entry(address).or_default() += 1;
-    }
-
-    /// Forgets one of them; false where there is none.
-    fn forget_orphan(&self, address: u64) -> bool {
-        let mut orphans = self.orphans.lock();
-        let Some(count) = orphans.get_mut(&address) else { return false };
-        *count -= 1;
-        if *count == 0 {
-            orphans.remove(&address);
-        }
-        true
-    }
-
     /// The block of this cache that begins at an address and is a caller's like any other.
     fn told(&self, address: u64) -> Option<(&'static Block, Life, &'static Lane)> {
         let block = cache::find_of(self.slot.load(Ordering::Relaxed).checked_sub(1)?, address)?;
