@@ -7,7 +7,7 @@ mod registry;
 
 pub use registry::{Entered, Hold, MARK_MAX, Marked, Object, Registry};
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// What a handle names. The numbers never leave the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,8 +115,19 @@ fn make_salt() -> u64 {
     }
 }
 
+/// More than the largest slot that any handle was made of.
+static SLOTS: AtomicU32 = AtomicU32::new(0);
+
 #[inline]
 pub fn encode(tag: Tag, slot: u32, generation: u32) -> Handle {
+    if slot >= SLOTS.load(Ordering::Relaxed) {
+        SLOTS.fetch_max(slot.saturating_add(1), Ordering::Relaxed);
+    }
+    compose(tag, slot, generation)
+}
+
+#[inline]
+fn compose(tag: Tag, slot: u32, generation: u32) -> Handle {
     let generation = generation & GENERATION_MAX;
     let raw = (tag as u64) << TAG_SHIFT | u64::from(generation) << SLOT_BITS | u64::from(slot);
     let mixed = (raw ^ salt()).wrapping_mul(MIX) & BITS;
@@ -168,7 +179,10 @@ pub fn invalid(tag: Tag, handle: Handle) -> crate::error::Error {
             tag.a_name()
         )
     } else {
-        match Tag::of(unmix(salt(), handle) >> TAG_SHIFT) {
+        let raw = unmix(salt(), handle);
+        // One value in two hundred looks like a handle of some type, and hardly any of these like one that there can have been.
+        let was_made = (raw as u32) < SLOTS.load(Ordering::Relaxed);
+        match Tag::of(raw >> TAG_SHIFT).filter(|_| was_made) {
             Some(actual) if actual == tag => {
                 format!(
                     "the {name} handle {handle:#x} is stale: its {name} was released, removed or shut down"
@@ -182,4 +196,19 @@ pub fn invalid(tag: Tag, handle: Handle) -> crate::error::Error {
         }
     };
     crate::error::Error::new(crate::error::Status::InvalidHandle, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    #[test]
+    fn what_another_copy_made_is_not_taken_for_a_handle_of_another_type() {
+        let mut random = Random(1);
+        for _ in 0..20_000 {
+            let error = invalid(Tag::Device, random.next() & BITS | 1 << 40);
+            assert!(error.message.contains("another copy"), "{}", error.message);
+        }
+    }
 }

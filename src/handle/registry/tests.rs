@@ -63,7 +63,7 @@ fn other_values_are_refused_with_a_reason() {
         (0, "NULL"),
         (encode(Tag::Array, slot, generation), "is of type array, not stream"),
         (encode(Tag::Stream, slot, generation + 1), "stale"),
-        (encode(Tag::Stream, 4_000_000_000, generation), "stale"),
+        (super::super::compose(Tag::Stream, 4_000_000_000, generation), "another copy"),
         (0xdead_beef, "not a stream handle"),
     ] {
         let error = all.enter(value).err().unwrap();
