@@ -226,7 +226,7 @@ pub unsafe extern "C" fn warp_alloc(
     })
 }
 
-/// As `allocate_anew`.
+/// As `allocate_anew`, without options: there is nothing to read, and no stream or allocator to look for.
 #[inline(never)]
 fn allocate_usual_anew(device: *mut warp_device, size: u64) -> Result<u64> {
     let asked = Asked { device: handle(device), ..Asked::default() };

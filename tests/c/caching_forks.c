@@ -140,15 +140,20 @@ PROCESS_TEST(a_child_of_a_busy_parent_caches_anew)
 
 static warp_allocator *childs_cache;
 
+/* Threads that do nothing else wait for each other at the locks of the cache. */
+static void take_and_trim(warp_allocator *cache, uint64_t *random)
+{
+    uint64_t unused;
+    CHECK_STATUS(warp_free(block_by(cpu(), cache, next_random(random) % 100000 + 1, NULL)), WARP_SUCCESS);
+    CHECK_STATUS(warp_allocator_trim(cache, cpu(), &unused), WARP_SUCCESS);
+}
+
 static void *cache_in_a_child(void *argument)
 {
     uint64_t random = (uintptr_t)argument;
     int i;
-    for (i = 0; i < 200; ++i) {
-        uint64_t unused;
-        CHECK_STATUS(warp_free(block_by(cpu(), childs_cache, next_random(&random) % 100000 + 1, NULL)), WARP_SUCCESS);
-        CHECK_STATUS(warp_allocator_trim(childs_cache, cpu(), &unused), WARP_SUCCESS);
-    }
+    for (i = 0; i < 200; ++i)
+        take_and_trim(childs_cache, &random);
     return NULL;
 }
 
@@ -168,11 +173,8 @@ static void cache_on_threads_of_the_child(void *argument)
 static void *crowd(void *argument)
 {
     uint64_t random = (uintptr_t)argument;
-    while (!__atomic_load_n(&stop, __ATOMIC_ACQUIRE)) {
-        uint64_t unused;
-        CHECK_STATUS(warp_free(block_by(cpu(), host_cache, next_random(&random) % 100000 + 1, NULL)), WARP_SUCCESS);
-        CHECK_STATUS(warp_allocator_trim(host_cache, cpu(), &unused), WARP_SUCCESS);
-    }
+    while (!__atomic_load_n(&stop, __ATOMIC_ACQUIRE))
+        take_and_trim(host_cache, &random);
     return NULL;
 }
 

@@ -9,25 +9,13 @@
 #include "caches.h"
 #include "process.h"
 #include "counted.h"
+#include "nothing.h"
 
 static warp_stream *stream, *other;
 static warp_event *event;
 static warp_array *array, *another;
 static void *block, *second, *locked, *locked_too;
 static warp_alloc_options of_pool, of_host_code, of_gpu_code, of_limit;
-
-static warp_status take_fixed(void *user, const warp_alloc_request *request, void **out)
-{
-    (void)request;
-    *out = user;
-    return WARP_SUCCESS;
-}
-
-static warp_status give_fixed(void *user, void *ptr, const warp_alloc_request *request)
-{
-    (void)user, (void)ptr, (void)request;
-    return WARP_SUCCESS;
-}
 
 static void take_and_give(warp_device *from, const warp_alloc_options *options)
 {
@@ -151,18 +139,10 @@ static const struct {
     {"check_of_a_launch", check_of_a_launch},
 };
 
-static warp_allocator *made(const warp_allocator_vtable *vtable, void *user)
-{
-    warp_allocator *allocator = NULL;
-    CHECK_STATUS(warp_allocator_create(vtable, user, &allocator), WARP_SUCCESS);
-    return allocator;
-}
-
 static void begin_test(void)
 {
     static char at_host[4096] __attribute__((aligned(64)));
     static const int64_t shape[1] = {1000};
-    warp_allocator_vtable vtable = {.struct_size = sizeof vtable, .allocate = take_fixed, .deallocate = give_fixed};
     warp_dtype f32 = warp_dtype_make(WARP_DTYPE_FLOAT, 32);
     start_on("h200x2");
     watch_library();
@@ -178,12 +158,10 @@ static void begin_test(void)
     CHECK_STATUS(warp_alloc_with(cpu(), 4096, &of_host_code, &locked), WARP_SUCCESS);
     CHECK_STATUS(warp_alloc_with(cpu(), 4096, &of_host_code, &locked_too), WARP_SUCCESS);
     of_host_code.kind = WARP_MEMORY_UNKNOWN;
-    vtable.kind = WARP_MEMORY_HOST;
-    vtable.flags = WARP_ALLOCATOR_HOST_MEMORY;
-    of_host_code.allocator = made(&vtable, at_host);
-    vtable.kind = WARP_MEMORY_CUDA_DEVICE;
-    vtable.flags = WARP_ALLOCATOR_STREAM_ORDERED | WARP_ALLOCATOR_MANAGES_CONTEXT;
-    of_gpu_code.allocator = made(&vtable, (void *)(uintptr_t)0x100000000000);
+    CHECK_STATUS(make_nothing(WARP_MEMORY_HOST, WARP_ALLOCATOR_HOST_MEMORY, at_host, &of_host_code.allocator), WARP_SUCCESS);
+    CHECK_STATUS(make_nothing(WARP_MEMORY_CUDA_DEVICE, WARP_ALLOCATOR_STREAM_ORDERED | WARP_ALLOCATOR_MANAGES_CONTEXT,
+                              (void *)(uintptr_t)0x100000000000, &of_gpu_code.allocator),
+                 WARP_SUCCESS);
     CHECK_STATUS(warp_allocator_create_limit(of_gpu_code.allocator, MIB, &of_limit.allocator), WARP_SUCCESS);
     CHECK_STATUS(warp_array_empty(gpu(0), f32, 1, shape, NULL, &array), WARP_SUCCESS);
     CHECK_STATUS(warp_array_empty(gpu(0), f32, 1, shape, NULL, &another), WARP_SUCCESS);

@@ -2,7 +2,7 @@
  * What the calls cost that programs make most often, for a tool that counts instructions: each case is a function, and the argument
  * says which one runs. `cargo xtask test instructions` runs them all under callgrind, on the simulated driver, and holds them to bounds.
  */
-#include <warpmem.h>
+#include "../c/nothing.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,30 +85,6 @@ void host_pair(int rounds)
         must(warp_alloc(cpu, 4096, &ptr));
         must(warp_free(ptr));
     }
-}
-
-/* An allocator of other code that does nothing. */
-static warp_status take_fixed(void *user, const warp_alloc_request *request, void **out)
-{
-    (void)request;
-    *out = user;
-    return WARP_SUCCESS;
-}
-
-static warp_status give_fixed(void *user, void *ptr, const warp_alloc_request *request)
-{
-    (void)user, (void)ptr, (void)request;
-    return WARP_SUCCESS;
-}
-
-static warp_allocator *other_code(warp_memory_kind kind, uint32_t flags, uintptr_t at)
-{
-    warp_allocator_vtable vtable = {.struct_size = sizeof vtable, .kind = kind, .flags = flags};
-    warp_allocator *allocator = NULL;
-    vtable.allocate = take_fixed;
-    vtable.deallocate = give_fixed;
-    must(warp_allocator_create(&vtable, (void *)at, &allocator));
-    return allocator;
 }
 
 void other_code_host_pair(int rounds);
@@ -205,10 +181,10 @@ int main(int argc, char **argv)
         if (cases[i].serves == 1 || cases[i].serves == 2)
             must(warp_allocator_get_caching(cases[i].serves == 2 ? WARP_MEMORY_PINNED : 0, &options.allocator));
         if (cases[i].serves == 3)
-            options.allocator = other_code(WARP_MEMORY_CUDA_DEVICE,
-                                           WARP_ALLOCATOR_STREAM_ORDERED | WARP_ALLOCATOR_MANAGES_CONTEXT, 0x100000000000);
+            must(make_nothing(WARP_MEMORY_CUDA_DEVICE, WARP_ALLOCATOR_STREAM_ORDERED | WARP_ALLOCATOR_MANAGES_CONTEXT,
+                              (void *)0x100000000000, &options.allocator));
         if (cases[i].serves == 4)
-            options.allocator = other_code(WARP_MEMORY_HOST, WARP_ALLOCATOR_HOST_MEMORY, 0x200000000000);
+            must(make_nothing(WARP_MEMORY_HOST, WARP_ALLOCATOR_HOST_MEMORY, (void *)0x200000000000, &options.allocator));
         if (cases[i].serves != 2 && cases[i].serves != 4)
             options.stream = stream;
         if (cases[i].run == default_cache_pair)
